@@ -1,0 +1,94 @@
+"""Walking and rewriting expressions without recursion: graphs may be ten thousand nodes deep."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+
+from aotc.ir.expr import Call, Expr, Function, Let, Module, Var, children, with_children
+
+Rule = Callable[[Expr], "Expr | None"]
+
+
+def post_order(*roots: Expr) -> list[Expr]:
+    """Each node below ``roots`` once, children first, in a fixed order. Bodies of called functions are not entered."""
+    order: list[Expr] = []
+    done: set[int] = set()
+    stack: list[tuple[Expr, bool]] = [(root, False) for root in reversed(roots)]
+    while stack:
+        node, expanded = stack.pop()
+        if id(node) in done:
+            continue
+        if expanded:
+            done.add(id(node))
+            order.append(node)
+        else:
+            stack.append((node, True))
+            stack.extend((child, False) for child in reversed(children(node)) if id(child) not in done)
+    return order
+
+
+def rewrite(root: Expr, rule: Rule) -> Expr:
+    """``root`` with ``rule`` applied to every node once, children first; each sees its children already rewritten.
+
+    A rule returns the replacement, or ``None`` for "not mine". Shared nodes stay shared. The same object comes back
+    when no rule fired.
+    """
+    new: dict[int, Expr] = {}
+    for node in post_order(root):
+        rebuilt = with_children(node, [new[id(child)] for child in children(node)])
+        replacement = rule(rebuilt)
+        new[id(node)] = rebuilt if replacement is None else replacement
+    return new[id(root)]
+
+
+def substitute(root: Expr, values: Mapping[Var, Expr]) -> Expr:
+    """``root`` with variables replaced, types computed anew."""
+    return rewrite(root, lambda node: values.get(node) if isinstance(node, Var) else None)
+
+
+def users(*roots: Expr) -> dict[Expr, list[Expr]]:
+    """For each node the nodes that use it, once per use."""
+    found: dict[Expr, list[Expr]] = {node: [] for node in post_order(*roots)}
+    for node in found:
+        for child in children(node):
+            found[child].append(node)
+    return found
+
+
+def free_vars(root: Expr) -> list[Var]:
+    """Variables that ``root`` uses and does not bind, in the order in which they are met."""
+    nodes = post_order(root)
+    bound = {var for node in nodes if isinstance(node, Function) for var in node.params}
+    bound |= {node.var for node in nodes if isinstance(node, Let)}
+    return [node for node in nodes if isinstance(node, Var) and node not in bound]
+
+
+def rewrite_module(module: Module, rule: Rule) -> Module:
+    """Each entry point rewritten by ``rule``; the same module where nothing changed."""
+    return map_functions(module, lambda function: rewrite_body(function, rule))
+
+
+def rewrite_body(function: Function, rule: Rule) -> Function:
+    body = rewrite(function.body, rule)
+    return function if body is function.body else with_body(function, body)
+
+
+def with_body(function: Function, body: Expr) -> Function:
+    return Function(function.params, body, function.name, function.primitive, function.origin)
+
+
+def map_functions(module: Module, change: Callable[[Function], Function]) -> Module:
+    """Each entry point replaced by ``change`` of it; the same module where nothing changed."""
+    functions = {name: change(function) for name, function in module.functions.items()}
+    if all(functions[name] is module.functions[name] for name in functions):
+        return module
+    return Module(functions, module.output_names, module.metadata)
+
+
+def calls_of(root: Expr, names: Iterable[str] = ()) -> list[Call]:
+    """The operator calls below ``root``, children first; only those of the operators named, if any are."""
+    wanted = set(names)
+    found = [node for node in post_order(root) if isinstance(node, Call) and not isinstance(node.op, Function)]
+    return [node for node in found if not wanted or node.op.name in wanted]  # type: ignore[union-attr]
+
+
