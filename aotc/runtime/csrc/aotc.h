@@ -1,0 +1,330 @@
+/* aotc: load and run a compiled model. This is all an application includes; it links aotc_loader.c (or compiles it in).
+ *
+ *     aotc_error error;
+ *     aotc_model_t *model;
+ *     aotc_session_t *session;
+ *     if (aotc_open("model.so", &model, &error)) die(error.message);
+ *     if (aotc_session_create(model, NULL, &session, &error)) die(error.message);
+ *     aotc_bind_input(session, 0, &image, &error);
+ *     aotc_run(session, &error);
+ *     aotc_get_output(session, 0, &scores, &error);
+ *
+ * Rules for every function here:
+ * - Errors: a function that can fail returns an aotc_status, AOTC_OK being 0. Its last argument, if not NULL, is the caller's
+ *   and gets the status and a message that says what was expected, what came and what to do; on success the message is "".
+ *   A call that failed changed nothing, unless its text says otherwise. Nothing here prints, aborts or installs a handler.
+ * - Threads: a model and a pool may be used by any number of threads at once. A session is for one thread at a time: a second
+ *   thread that enters meanwhile gets AOTC_BUSY. Handles may move from thread to thread.
+ * - Ownership: what a *_create or open returned is the caller's to give to *_destroy or aotc_close, sessions before pools
+ *   before their model. Strings and tables that are returned belong to the handle and live as long as it, or as stated.
+ * - Numbers of inputs, outputs, entry points and steps count from 0.
+ *
+ * ABI rule: within one AOTC_ABI_VERSION structs and the function table only grow at their end (each begins with its size), enum
+ * values are only added, and meanings stay. Anything else raises the version; a file serves exactly the versions it names.
+ */
+#ifndef AOTC_H
+#define AOTC_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#define AOTC_ABI_VERSION 1u
+
+/* ---- DLPack 1.x tensors. An application that uses dlpack.h includes it before this file. ---- */
+
+#ifndef DLPACK_DLPACK_H_
+#define DLPACK_DLPACK_H_
+
+#ifdef __cplusplus
+typedef enum : int32_t {
+#else
+typedef enum {
+#endif
+    kDLCPU = 1,
+    kDLCUDA = 2,
+    kDLCUDAHost = 3,
+    kDLCUDAManaged = 13
+} DLDeviceType;
+
+typedef struct {
+    DLDeviceType device_type;
+    int32_t device_id;
+} DLDevice;
+
+typedef enum { kDLInt = 0U, kDLUInt = 1U, kDLFloat = 2U, kDLOpaqueHandle = 3U, kDLBfloat = 4U, kDLComplex = 5U, kDLBool = 6U } DLDataTypeCode;
+
+typedef struct {
+    uint8_t code; /* DLDataTypeCode */
+    uint8_t bits;
+    uint16_t lanes; /* 1 */
+} DLDataType;
+
+typedef struct {
+    void *data;
+    DLDevice device;
+    int32_t ndim;
+    DLDataType dtype;
+    int64_t *shape;
+    int64_t *strides; /* in elements; NULL for row-major without gaps */
+    uint64_t byte_offset;
+} DLTensor;
+
+#endif
+
+/* ---- Status ---- */
+
+typedef enum aotc_status {
+    AOTC_OK = 0,
+    AOTC_INVALID_ARGUMENT = 1, /* a handle, name, number, dtype, shape, pointer or option that cannot be */
+    AOTC_INVALID_FILE = 2,     /* not a built model, truncated or damaged */
+    AOTC_WRONG_VERSION = 3,    /* built for another ABI version */
+    AOTC_UNSUPPORTED = 4,      /* this machine lacks what the file needs */
+    AOTC_OUT_OF_MEMORY = 5,    /* the allocator refused, or the memory cap would be passed */
+    AOTC_BUSY = 6,             /* a session in use by another thread; a model or pool that still has users */
+    AOTC_KERNEL_FAILED = 7,    /* a step returned an error, or parallel_for did not run all tasks */
+    AOTC_SYSTEM = 8            /* the system refused a file, a thread or a library */
+} aotc_status;
+
+#define AOTC_MESSAGE_BYTES 1024
+
+typedef struct aotc_error {
+    aotc_status status;
+    char message[AOTC_MESSAGE_BYTES]; /* ends with a zero byte; UTF-8; cut short rather than overrun */
+} aotc_error;
+
+/* ---- Handles ---- */
+
+typedef struct aotc_model_t aotc_model_t;     /* one opened file: immutable, shared by sessions */
+typedef struct aotc_session_t aotc_session_t; /* one caller's inputs, outputs and working memory */
+typedef struct aotc_pool_t aotc_pool_t;       /* worker threads that sessions of one or several models share */
+
+/* ---- What the application may provide ---- */
+
+/* Work to share out: call it with ranges that together are [0, tasks), each task once. Non-zero is a failure that the runtime
+ * remembers by itself. */
+typedef int32_t (*aotc_task_fn)(void *task_context, int32_t begin, int32_t end);
+
+/* The application's own parallel loop: runs all tasks on threads of its choice and returns when all are done. It must not throw
+ * or jump out. Every session that uses it may call it from its own thread at the same time. */
+typedef void (*aotc_parallel_for_fn)(void *context, int32_t tasks, aotc_task_fn task, void *task_context);
+
+/* Memory for sessions and models. allocate returns `bytes` bytes at a multiple of `alignment` (a power of two), or NULL;
+ * release gets the same number of bytes. Called by the thread that calls the runtime, never by workers. */
+typedef struct aotc_allocator {
+    void *context;
+    void *(*allocate)(void *context, size_t bytes, size_t alignment);
+    void (*release)(void *context, void *pointer, size_t bytes);
+} aotc_allocator;
+
+typedef enum aotc_log_level { AOTC_LOG_ERROR = 0, AOTC_LOG_WARNING = 1, AOTC_LOG_INFO = 2 } aotc_log_level;
+
+/* One message without a line end. The text lives for the call. Called by the thread that calls the runtime, never by workers. */
+typedef void (*aotc_log_fn)(void *context, aotc_log_level level, const char *message);
+
+typedef struct aotc_model_options {
+    uint32_t size;                   /* sizeof(aotc_model_options) */
+    const char *path;                /* where the file was opened, for messages; copied; may be NULL */
+    void *library;                   /* the loader's own, given back by aotc_api.model_library */
+    const aotc_allocator *allocator; /* NULL: malloc. Copied; its context must outlive the model and its pools */
+    aotc_log_fn log;                 /* NULL: silent */
+    void *log_context;
+} aotc_model_options;
+
+typedef struct aotc_session_options {
+    uint32_t size;           /* sizeof(aotc_session_options) */
+    const char *entry_point; /* NULL: number 0 */
+
+    /* Threads: at most one of these three. None of them: one thread, the caller's. */
+    uint32_t num_threads;              /* 1: the caller alone; n: a private pool with n - 1 workers */
+    aotc_pool_t *pool;                 /* a shared pool; must outlive the session */
+    aotc_parallel_for_fn parallel_for; /* the application's loop */
+    void *parallel_for_context;
+    uint32_t parallel_for_threads; /* how many threads it has: tasks are cut accordingly; 0 is an error with parallel_for */
+
+    const aotc_allocator *allocator; /* NULL: the model's. Copied; its context must outlive the session */
+    uint64_t memory_limit;           /* bytes that the session may hold at any time, weights apart; 0: no limit */
+    aotc_log_fn log;                 /* NULL: the model's */
+    void *log_context;
+    uint32_t profile;     /* non-zero: time each step from the start */
+    uint32_t shape_plans; /* how many input shapes are remembered with their memory plans; 0: 16. Static models need one */
+} aotc_session_options;
+
+/* ---- What the runtime tells ---- */
+
+typedef struct aotc_dim {
+    int64_t value;        /* the extent, or -1 when it is known only at run time */
+    int64_t minimum;      /* value, or the least extent */
+    int64_t maximum;      /* value, or the largest extent; -1: without bound */
+    const char *symbol;   /* NULL for a known extent, else the name, or the expression over names, e.g. "2*sequence" */
+} aotc_dim;
+
+typedef struct aotc_tensor_info {
+    const char *name;
+    DLDataType dtype;
+    int32_t rank;
+    const aotc_dim *dims; /* rank of them; NULL for a scalar */
+} aotc_tensor_info;
+
+typedef struct aotc_step_info {
+    uint32_t size;         /* set by the caller: sizeof(aotc_step_info) */
+    uint32_t is_copy;      /* 1: a copy, 0: a kernel */
+    const char *name;      /* the user's name of the node; lives as long as the model */
+    const char *label;     /* the operators fused into the step */
+    const char *kernel;    /* the kernel's symbol; "" for a copy */
+    uint64_t runs;         /* timed runs since profiling was last switched on */
+    uint64_t total_ns;     /* wall-clock nanoseconds of these */
+    uint64_t last_ns;      /* of the latest */
+    int64_t flops;         /* floating-point operations in one run at the latest shape; 0: unknown or none yet */
+    int64_t tasks;         /* parts into which the step can be cut at the latest shape */
+} aotc_step_info;
+
+typedef struct aotc_memory_info {
+    uint32_t size; /* set by the caller: sizeof(aotc_memory_info) */
+    uint32_t shape_plans;    /* input shapes remembered now */
+    uint64_t weights;        /* bytes of weights in the file, shared by all sessions and processes */
+    uint64_t arena;          /* bytes that the session's arena has now */
+    uint64_t planned;        /* bytes that the latest shape needs of it */
+    uint64_t lower_bound;    /* bytes of the largest set of buffers that are alive at once at the latest shape */
+    uint64_t outputs;        /* bytes held for outputs that are not bound */
+    uint64_t total;          /* all bytes that the session holds, its own tables included, weights not */
+    uint64_t peak;           /* the most that total has been */
+} aotc_memory_info;
+
+/* ---- The file's function table. Applications use the functions below it. ---- */
+
+typedef struct aotc_api aotc_api;
+
+/* Every handle begins with `const aotc_api *`, so a loader finds the table of the file that made it. */
+struct aotc_api {
+    uint32_t size; /* sizeof(aotc_api) where the file was built: a function beyond it is absent */
+    uint32_t abi_version;
+    const char *runtime_version; /* of the aotc that built the file */
+    aotc_status (*model_create)(const aotc_model_options *options, aotc_model_t **model, aotc_error *error);
+    aotc_status (*model_destroy)(aotc_model_t *model, aotc_error *error);
+    void *(*model_library)(const aotc_model_t *model);
+    const char *(*manifest)(const aotc_model_t *model, size_t *length);
+    size_t (*entry_point_count)(const aotc_model_t *model);
+    const char *(*entry_point_name)(const aotc_model_t *model, size_t entry_point);
+    size_t (*input_count)(const aotc_model_t *model, size_t entry_point);
+    size_t (*output_count)(const aotc_model_t *model, size_t entry_point);
+    const aotc_tensor_info *(*input_info)(const aotc_model_t *model, size_t entry_point, size_t input);
+    const aotc_tensor_info *(*output_info)(const aotc_model_t *model, size_t entry_point, size_t output);
+    aotc_status (*infer_shape)(const aotc_model_t *model, size_t entry_point, const int64_t *const *input_shapes, size_t output,
+                               int64_t *shape, aotc_error *error);
+    aotc_status (*pool_create)(aotc_model_t *model, uint32_t num_threads, aotc_pool_t **pool, aotc_error *error);
+    aotc_status (*pool_destroy)(aotc_pool_t *pool, aotc_error *error);
+    aotc_status (*session_create)(aotc_model_t *model, const aotc_session_options *options, aotc_session_t **session,
+                                  aotc_error *error);
+    aotc_status (*session_destroy)(aotc_session_t *session, aotc_error *error);
+    aotc_status (*bind_input)(aotc_session_t *session, size_t input, const DLTensor *tensor, aotc_error *error);
+    aotc_status (*bind_output)(aotc_session_t *session, size_t output, const DLTensor *tensor, aotc_error *error);
+    aotc_status (*output_shape)(aotc_session_t *session, size_t output, int64_t *shape, aotc_error *error);
+    aotc_status (*run)(aotc_session_t *session, aotc_error *error);
+    aotc_status (*get_output)(aotc_session_t *session, size_t output, DLTensor *tensor, aotc_error *error);
+    aotc_status (*set_profiling)(aotc_session_t *session, int on, aotc_error *error);
+    size_t (*step_count)(const aotc_session_t *session);
+    aotc_status (*step_info)(aotc_session_t *session, size_t step, aotc_step_info *info, aotc_error *error);
+    aotc_status (*memory)(aotc_session_t *session, aotc_memory_info *info, aotc_error *error);
+};
+
+/* The one symbol that a built file exports: the table for `abi_version`, or NULL if the file does not serve that version (its
+ * manifest tells which it serves). The table is constant and lives while the file is loaded. */
+typedef const aotc_api *(*aotc_model_fn)(uint32_t abi_version);
+
+/* ---- Models (aotc_loader.c) ---- */
+
+/* Open a built file. Checks that it is an ELF file for this machine, whole, and of an ABI version that this loader knows, before
+ * any of its code runs. options may be NULL; its path and library are ignored. AOTC_SYSTEM when the file cannot be read. */
+aotc_status aotc_open(const char *path, aotc_model_t **model, aotc_error *error);
+aotc_status aotc_open_with(const char *path, const aotc_model_options *options, aotc_model_t **model, aotc_error *error);
+
+/* Close the file. AOTC_BUSY while it has sessions or pools: destroy those first, then call again. NULL is fine. */
+aotc_status aotc_close(aotc_model_t *model, aotc_error *error);
+
+/* The manifest as JSON text (UTF-8, `*length` bytes and a zero byte): name, versions, target, the user's metadata. `length` may
+ * be NULL. */
+const char *aotc_manifest(const aotc_model_t *model, size_t *length);
+
+/* Entry points: what a session can run. The name is NULL for a number that is too large. */
+size_t aotc_entry_point_count(const aotc_model_t *model);
+const char *aotc_entry_point_name(const aotc_model_t *model, size_t entry_point);
+
+/* Inputs and outputs of an entry point; NULL or 0 for a number that is too large. They live as long as the model. */
+size_t aotc_input_count(const aotc_model_t *model, size_t entry_point);
+size_t aotc_output_count(const aotc_model_t *model, size_t entry_point);
+const aotc_tensor_info *aotc_input_info(const aotc_model_t *model, size_t entry_point, size_t input);
+const aotc_tensor_info *aotc_output_info(const aotc_model_t *model, size_t entry_point, size_t output);
+
+/* The number of the entry point, input or output of that name, or -1. */
+int64_t aotc_find_entry_point(const aotc_model_t *model, const char *name);
+int64_t aotc_find_input(const aotc_model_t *model, size_t entry_point, const char *name);
+int64_t aotc_find_output(const aotc_model_t *model, size_t entry_point, const char *name);
+
+/* The shape of an output for given shapes of all inputs, without data: input_shapes[i] points to as many extents as input i has
+ * dims (it may be NULL for a scalar); `shape` gets the output's. AOTC_INVALID_ARGUMENT where the inputs' shapes do not fit. */
+aotc_status aotc_infer_shape(const aotc_model_t *model, size_t entry_point, const int64_t *const *input_shapes, size_t output,
+                             int64_t *shape, aotc_error *error);
+
+/* ---- Pools ---- */
+
+/* num_threads - 1 worker threads, which with a caller make num_threads; 0: as many as this process may use processors. The pool
+ * runs code of `model`'s file, which therefore cannot be closed before it; sessions of other models may share it. Several
+ * sessions may run at once on one pool. Affinity is never changed. AOTC_SYSTEM when a thread cannot be started. */
+aotc_status aotc_pool_create(aotc_model_t *model, uint32_t num_threads, aotc_pool_t **pool, aotc_error *error);
+
+/* Ends the threads. AOTC_BUSY while sessions use it. NULL is fine. */
+aotc_status aotc_pool_destroy(aotc_pool_t *pool, aotc_error *error);
+
+/* ---- Sessions ---- */
+
+/* A session for one entry point. options may be NULL. For a model whose shapes are all known the memory is reserved here, so that
+ * running allocates nothing; otherwise on the first run of each new shape. */
+aotc_status aotc_session_create(aotc_model_t *model, const aotc_session_options *options, aotc_session_t **session,
+                                aotc_error *error);
+
+/* Frees the session and the outputs it holds. AOTC_BUSY while it runs. NULL is fine. */
+aotc_status aotc_session_destroy(aotc_session_t *session, aotc_error *error);
+
+/* Use the tensor as input, from now until it is bound anew. Its struct and shape are copied, its data are not: they must stay
+ * valid and unchanged while a run goes on, and may be refilled between runs. Host memory, the input's dtype and rank, row-major
+ * without gaps, aligned to its element size. Sizes that depend on other inputs are checked when running. */
+aotc_status aotc_bind_input(aotc_session_t *session, size_t input, const DLTensor *tensor, aotc_error *error);
+
+/* Write the output straight into the tensor's memory in each run, until bound anew; NULL: back to memory of the session. The same
+ * rules as for inputs; its shape must be the output's shape in every run, and its memory must overlap no input's and no other
+ * output's. */
+aotc_status aotc_bind_output(aotc_session_t *session, size_t output, const DLTensor *tensor, aotc_error *error);
+
+/* The shape that the output will have with the inputs bound now. `shape` has room for its rank. */
+aotc_status aotc_output_shape(aotc_session_t *session, size_t output, int64_t *shape, aotc_error *error);
+
+/* Run the entry point with the tensors bound. Every input must be bound. Once a shape has been seen, this takes no lock and
+ * allocates nothing. After an error the outputs' contents are undefined, and the session can be used again. */
+aotc_status aotc_run(aotc_session_t *session, aotc_error *error);
+
+/* The output of the latest successful run: the memory bound, or the session's own, which stays as it is until the next run, bind
+ * or destroy. `tensor` is filled in; its shape points into the session and lives as long. */
+aotc_status aotc_get_output(aotc_session_t *session, size_t output, DLTensor *tensor, aotc_error *error);
+
+/* Switch per-step timing on (from zero) or off (the figures stay). Costs two clock reads a step. */
+aotc_status aotc_set_profiling(aotc_session_t *session, int on, aotc_error *error);
+
+/* The steps of the entry point, in the order in which they run. */
+size_t aotc_step_count(const aotc_session_t *session);
+aotc_status aotc_get_step_info(aotc_session_t *session, size_t step, aotc_step_info *info, aotc_error *error);
+
+/* What the session holds. */
+aotc_status aotc_get_memory_info(aotc_session_t *session, aotc_memory_info *info, aotc_error *error);
+
+/* A fixed word for a status, e.g. "invalid argument". */
+const char *aotc_status_name(aotc_status status);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif
