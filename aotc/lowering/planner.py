@@ -1,0 +1,249 @@
+"""A fused module -> the execution plan: steps in order, values, buffers with lifetimes, weights at offsets.
+
+Reshapes cost nothing here: their result is the same memory under another shape. A value that the user receives is
+computed straight into the user's memory; only an output that is an input, a weight or another output needs a copy.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from aotc.errors import InvalidModel, UnsupportedModel
+from aotc.ir.dims import Dim, Symbol, symbol, symbols_of
+from aotc.ir.expr import Call, Constant, Expr, Function, Module, Parameter, Tuple, TupleGetItem, Var
+from aotc.ir.types import TensorType, flatten
+from aotc.ir.visitor import post_order
+from aotc.lowering import memory, plan
+from aotc.lowering.compiled import CompiledFunction
+from aotc.lowering.plan import Storage
+
+MAX_ELEMENTS = 2**31 - 1
+
+Compile = Callable[[Function], CompiledFunction]
+
+
+@dataclass(slots=True)
+class Weights:
+    """Arrays by offset in the weights blob; equal arrays are kept once."""
+
+    arrays: list[tuple[int, np.ndarray]]
+    offsets: dict[bytes, int]
+    size: int = 0
+
+    def add(self, array: np.ndarray) -> int:
+        """The byte offset of ``array``, a multiple of the alignment."""
+        array = np.ascontiguousarray(array)
+        digest = hashlib.sha256(array.tobytes() if array.ndim == 0 else array.data).digest() + array.nbytes.to_bytes(8, "little")
+        if digest not in self.offsets:
+            offset = memory.align(self.size)
+            self.offsets[digest] = offset
+            self.arrays.append((offset, array))
+            self.size = offset + array.nbytes
+        return self.offsets[digest]
+
+
+@dataclass(frozen=True, slots=True)
+class Planned:
+    """The plan, the weights' arrays by offset in the blob, and the blob's size in bytes."""
+
+    plan: plan.ExecutionPlan
+    weights: tuple[tuple[int, np.ndarray], ...]
+    weights_size: int
+
+
+def make_plan(module: Module, compiled: Mapping[Function, CompiledFunction]) -> Planned:
+    """The plan of a module whose functions are calls of primitive functions, each of them in ``compiled``.
+
+    Raises UnsupportedModel for a tensor of 2^31 elements or more: kernels count in int32.
+    """
+    weights = Weights([], {})
+    kernels: dict[str, plan.Kernel] = {}
+    entries = [_EntryPlanner(name, function, module.output_names[name], compiled, weights, kernels).run() for name, function in module.functions.items()]
+    return Planned(plan.ExecutionPlan(tuple(entries), tuple(kernels.values())), tuple(weights.arrays), weights.size)
+
+
+@dataclass(slots=True)
+class _PendingBuffer:
+    size: Dim
+    first: int
+    last: int
+
+
+class _EntryPlanner:
+    def __init__(
+        self, name: str, function: Function, output_names: Sequence[str], compiled: Mapping[Function, CompiledFunction],
+        weights: Weights, kernels: dict[str, plan.Kernel],
+    ) -> None:  # fmt: skip
+        self.name, self.function, self.output_names = name, function, output_names
+        self.compiled, self.weights, self.kernels = compiled, weights, kernels
+        self.values: list[plan.Value] = []
+        self.steps: list[plan.Step] = []
+        self.buffers: list[_PendingBuffer] = []
+        self.value_ids: dict[Expr, tuple[int, ...]] = {}  # the tensors of an expression, tuples flattened
+        self.output_of: dict[tuple[Expr, int], int] = {}  # (call, result) that is computed into the user's output
+
+    def run(self) -> plan.EntryPoint:
+        inputs = [plan.TensorSpec(p.name, t.dtype, t.shape) for p in self.function.params for t in flatten(p.type)]
+        results = _fields(self.function.body)
+        self._claim_outputs(results)
+        for number, param in enumerate(self.function.params):
+            self.value_ids[param] = (self._value(_tensor(param), Storage.INPUT, number),)
+        for node in post_order(*results):
+            if node not in self.value_ids:
+                self.value_ids[node] = self._plan_node(node)
+        for number, result in enumerate(results):
+            self._deliver(result, number)
+        outputs = [
+            plan.TensorSpec(name, _tensor(r).dtype, _tensor(r).shape) for name, r in zip(self.output_names, results, strict=True)
+        ]  # fmt: skip
+        buffers, arena_size, bound = _place(self.buffers)
+        symbols = _symbols(inputs)
+        return plan.EntryPoint(
+            self.name, tuple(inputs), tuple(outputs), tuple(self.values), buffers, tuple(self.steps), arena_size, bound, symbols
+        )  # fmt: skip
+
+    def _claim_outputs(self, results: Sequence[Expr]) -> None:
+        """Which kernel result is computed straight into which output: the first output that it, or a view of it, is."""
+        for number, result in enumerate(results):
+            source = _resolve_view(result)
+            if isinstance(source[0], Call):
+                self.output_of.setdefault(source, number)
+
+    def _plan_node(self, node: Expr) -> tuple[int, ...]:
+        match node:
+            case Constant() | Parameter():
+                return (self._value(_tensor(node), Storage.WEIGHT, 0, self.weights.add(node.data)),)
+            case Tuple():
+                return tuple(i for field in node.fields for i in self.value_ids[field])
+            case TupleGetItem():
+                return (self.value_ids[node.value][node.index],)
+            case Call() if is_view(node):
+                return (self._view(self.value_ids[node.args[0]][0], _tensor(node)),)
+            case Call() if isinstance(node.op, Function):
+                return self._plan_call(node, node.op)
+        raise InvalidModel(f"{getattr(node, 'origin', '')}: {type(node).__name__} cannot be planned; fuse_operators must run before")
+
+    def _plan_call(self, node: Call, function: Function) -> tuple[int, ...]:
+        compiled = self.compiled[function]
+        first = len(self.steps)
+        arguments = [self.value_ids[arg][0] for arg in node.args]
+        scratch = [self._arena_value(t, first) for t in compiled.scratch]
+        results = [self._result(node, i, t, first) for i, t in enumerate(flatten(node.type))]
+        roles = {"input": arguments, "scratch": scratch, "output": results}
+        for kernel in compiled.kernels:
+            operands = tuple(roles[role][index] for role, index in kernel.operands)
+            number = self._kernel(plan.Kernel(kernel.symbol, len(operands), len(kernel.dims)))
+            self.steps.append(
+                plan.Step(
+                    plan.StepKind.KERNEL, operands, kernel.outputs, number, kernel.dims, kernel.tasks, node.origin, function.name, kernel.flops
+                )
+            )  # fmt: skip
+        for value in (*arguments, *scratch, *results):
+            self._extend(value, len(self.steps) - 1)
+        return tuple(results)
+
+    def _kernel(self, kernel: plan.Kernel) -> int:
+        self.kernels.setdefault(kernel.symbol, kernel)
+        return list(self.kernels).index(kernel.symbol)
+
+    def _result(self, node: Call, index: int, type_: TensorType, first: int) -> int:
+        number = self.output_of.get((node, index))
+        if number is not None:
+            return self._value(type_, Storage.OUTPUT, number)
+        return self._arena_value(type_, first)
+
+    def _arena_value(self, type_: TensorType, first: int) -> int:
+        self.buffers.append(_PendingBuffer(type_.size * type_.itemsize, first, first))
+        return self._value(type_, Storage.ARENA, len(self.buffers) - 1)
+
+    def _value(self, type_: TensorType, storage: Storage, index: int, offset: int = 0) -> int:
+        if isinstance(type_.size, int) and type_.size > MAX_ELEMENTS:
+            raise UnsupportedModel(f"a tensor of {type_} has 2^31 elements or more; kernels count in int32: split it")
+        self.values.append(plan.Value(type_.dtype, type_.shape, storage, index, offset))
+        return len(self.values) - 1
+
+    def _view(self, value: int, type_: TensorType) -> int:
+        self.values.append(replace(self.values[value], shape=type_.shape))
+        return len(self.values) - 1
+
+    def _extend(self, value: int, step: int) -> None:
+        if self.values[value].storage is Storage.ARENA:
+            self.buffers[self.values[value].index].last = step
+
+    def _deliver(self, result: Expr, number: int) -> None:
+        """Copies a result into its output where it was not computed there."""
+        value = self.value_ids[result][0]
+        held = self.values[value]
+        if held.storage is Storage.OUTPUT and held.index == number:
+            return
+        target = self._value(_tensor(result), Storage.OUTPUT, number)
+        self.steps.append(plan.Step(plan.StepKind.COPY, (value, target), 1, source=getattr(result, "origin", ""), label="copy"))
+        self._extend(value, len(self.steps) - 1)
+
+
+def is_view(node: Expr) -> bool:
+    """Whether a call of a fused function is a reshape alone, so that its result is its argument's memory."""
+    if not (isinstance(node, Call) and isinstance(node.op, Function) and len(node.op.params) == 1):
+        return False
+    body = node.op.body
+    return isinstance(body, Call) and not isinstance(body.op, Function) and body.op.name == "reshape" and body.args[0] is node.op.params[0]
+
+
+def _resolve_view(expr: Expr) -> tuple[Expr, int]:
+    """The expression, and which of its results, that ``expr`` is a view of."""
+    index = 0
+    while True:
+        if isinstance(expr, TupleGetItem):
+            expr, index = expr.value, expr.index
+        elif isinstance(expr, Tuple):
+            expr, index = expr.fields[index], 0
+        elif is_view(expr) and isinstance(expr, Call):
+            expr = expr.args[0]
+        else:
+            return expr, index
+
+
+def _fields(body: Expr) -> tuple[Expr, ...]:
+    """The results of a function as tensors."""
+    if isinstance(body, Tuple):
+        return tuple(tensor for field in body.fields for tensor in _fields(field))
+    if isinstance(body.type, TensorType):
+        return (body,)
+    return tuple(TupleGetItem(body, i) for i in range(len(flatten(body.type))))
+
+
+def _tensor(expr: Expr | Var) -> TensorType:
+    if not isinstance(expr.type, TensorType):
+        raise InvalidModel(f"{getattr(expr, 'origin', '')}: a tensor was expected here, not {expr.type}")
+    return expr.type
+
+
+def _place(pending: Sequence[_PendingBuffer]) -> tuple[tuple[plan.Buffer, ...], int | None, int | None]:
+    """Buffers with offsets, the arena's size and its lower bound; without them where sizes are symbolic."""
+    sizes = [b.size for b in pending]
+    lifetimes = [memory.Lifetime(size, b.first, b.last) for size, b in zip(sizes, pending, strict=True) if isinstance(size, int)]
+    if len(lifetimes) != len(pending):
+        return tuple(plan.Buffer(b.size, b.first, b.last) for b in pending), None, None
+    arena = memory.place(lifetimes)
+    buffers = tuple(plan.Buffer(b.size, b.first, b.last, o) for b, o in zip(pending, arena.offsets, strict=True))
+    return buffers, arena.size, memory.lower_bound(lifetimes)
+
+
+def _symbols(inputs: Sequence[plan.TensorSpec]) -> tuple[plan.Symbol, ...]:
+    """Where each symbolic dim takes its value from. Raises InvalidModel for one that is no input's dim by itself."""
+    found: dict[str, plan.Symbol] = {}
+    needed: dict[str, Symbol] = {}
+    for number, spec in enumerate(inputs):
+        for axis, dim in enumerate(spec.shape):
+            for name, sym in symbols_of(dim).items():
+                needed.setdefault(name, sym)
+                if dim == symbol(name) and name not in found:
+                    found[name] = plan.Symbol(name, sym.lower, sym.upper, number, axis)
+    missing = sorted(set(needed) - set(found))
+    if missing:
+        raise InvalidModel(f"the dims {', '.join(missing)} appear in input shapes only inside expressions: name each one as an input's own dim (--input)")
+    return tuple(found.values())
