@@ -8,6 +8,7 @@ become atoms of the polynomial. Values that are integers are always plain ``int`
 from __future__ import annotations
 
 import math
+import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
@@ -17,6 +18,9 @@ Dim = Union[int, "DimExpr"]
 Monomial = tuple["Atom", ...]
 
 INT64_MAX = 2**63 - 1
+RESERVED = frozenset({"min", "max", "true", "false", "none", "inf", "nan"})  # words of the text form
+
+_PLAIN_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,7 +32,11 @@ class Symbol:
     upper: int | None = field(default=None, compare=False)
 
     def __str__(self) -> str:
-        return self.name
+        """The name; in backquotes where it is not a plain word, so that a printed dim can be read back."""
+        if _PLAIN_NAME.fullmatch(self.name) and self.name not in RESERVED:
+            return self.name
+        escaped = self.name.replace("\\", "\\\\").replace("`", "\\`").replace("\n", "\\n")
+        return f"`{escaped}`"
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,6 +121,8 @@ def floordiv(left: Dim, right: Dim) -> Dim:
         return left // right
     if right == 1:
         return left
+    if isinstance(right, int) and right <= 0:
+        return floordiv(_product(left, -1), _positive(-right))
     whole = _exact_quotient(left, right)
     if whole is not None:
         return whole
@@ -126,6 +136,8 @@ def mod(left: Dim, right: Dim) -> Dim:
     """``left - right * (left // right)``."""
     if isinstance(left, int) and isinstance(right, int):
         return left % right
+    if isinstance(right, int) and right <= 0:
+        return _product(mod(_product(left, -1), _positive(-right)), -1)
     if right == 1 or _exact_quotient(left, right) is not None:
         return 0
     if isinstance(right, int) and right > 1:
@@ -140,7 +152,7 @@ def mod(left: Dim, right: Dim) -> Dim:
 
 def ceildiv(left: Dim, right: Dim) -> Dim:
     """``left / right`` rounded towards plus infinity."""
-    return -floordiv(-left, right)
+    return floordiv(left + right - 1, right)
 
 
 def minimum(left: Dim, right: Dim) -> Dim:
@@ -220,12 +232,21 @@ def evaluate(dim: Dim, values: Mapping[str, int]) -> int:
 OPERATIONS: dict[str, Callable[[Dim, Dim], Dim]] = {"floordiv": floordiv, "mod": mod, "min": minimum, "max": maximum}
 
 
+def _positive(divisor: int) -> int:
+    if divisor == 0:
+        raise ZeroDivisionError("division of a dim by zero")
+    return divisor
+
+
 def _is_dim(value: object) -> bool:
     return isinstance(value, (int, DimExpr))
 
 
 def _grouped(dim: Dim) -> str:
-    return f"({dim})" if isinstance(dim, DimExpr) and len(dim.terms) > 1 else str(dim)
+    """``dim`` as an operand of ``//`` or ``%``: in brackets unless it is a number or one atom."""
+    if isinstance(dim, DimExpr) and (len(dim.terms) > 1 or len(dim.terms[0][0]) > 1 or dim.terms[0][1] != 1):
+        return f"({dim})"
+    return str(dim)
 
 
 def _terms(dim: Dim) -> tuple[tuple[Monomial, int], ...]:
