@@ -4,10 +4,14 @@ from __future__ import annotations
 
 from types import ModuleType
 
-from aotc.ops import elementwise
+from aotc.ops import elementwise, index, linear, reduce, shape
 from aotc.ops.base import Fusion as Fusion
 from aotc.ops.base import OpDef as OpDef
 from aotc.ops.elementwise import *  # noqa: F403
+from aotc.ops.index import *  # noqa: F403
+from aotc.ops.linear import *  # noqa: F403
+from aotc.ops.reduce import *  # noqa: F403
+from aotc.ops.shape import *  # noqa: F403
 
 
 def _join(*families: ModuleType) -> dict[str, OpDef]:
@@ -20,4 +24,4 @@ def _join(*families: ModuleType) -> dict[str, OpDef]:
     return joined
 
 
-ALL: dict[str, OpDef] = _join(elementwise)
+ALL: dict[str, OpDef] = _join(elementwise, linear, reduce, shape, index)

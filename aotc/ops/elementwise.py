@@ -21,7 +21,7 @@ from aotc.ir.types import DTYPES, FLOATS, INTEGERS, TensorType
 from aotc.ops.base import Fusion, NoAttributes, OpDef, TypeRelation, broadcast_shapes, format_shape, same_dtype
 
 NUMBERS = FLOATS + INTEGERS
-BITS = INTEGERS + ("bool",)
+BITS = (*INTEGERS, "bool")
 BOOL = ("bool",)
 Array = np.ndarray
 
@@ -268,9 +268,9 @@ def _gelu_relation(types: Sequence[TensorType], attrs: GeluAttrs) -> TensorType:
 def _decide(low_is_true: bool, left: Dim, right: Dim, strict: bool) -> bool:
     """Whether ``left - right`` is negative (or positive); raises TypeError where bounds do not decide it."""
     low, high = dims.bounds(left - right if low_is_true else right - left)
-    if high is not None and (high < 0 or not strict and high <= 0):
+    if high is not None and (high < 0 or (not strict and high <= 0)):
         return True
-    if low is not None and (low > 0 or strict and low >= 0):
+    if low is not None and (low > 0 or (strict and low >= 0)):
         return False
     raise TypeError(f"whether {left} is less than {right} is known only at run time")
 
