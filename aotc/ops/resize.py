@@ -81,48 +81,57 @@ def is_unchanged_axis(attrs: ResizeAttributes, axis: int, size: Dim) -> bool:
 
 def axis_weights(attrs: ResizeAttributes, axis: int, size: int, outputs: int) -> AxisWeights:
     """The weighted gather of one axis of ``size`` elements resized to ``outputs``; float64 weights."""
-    scale = attrs.scales[axis]
-    ratio = outputs / size if scale is None else float(np.float32(scale))
-    rank = len(attrs.shape)
+    scale, rank = attrs.scales[axis], len(attrs.shape)
     roi = (attrs.roi[axis], attrs.roi[axis + rank]) if attrs.roi else (0.0, 1.0)
-    where = coordinates(attrs.coordinate, size, outputs, ratio, roi)
+    where = coordinates(attrs.coordinate, size, outputs, scale, roi)
     outside = np.zeros(outputs, bool)
     if attrs.coordinate == "tf_crop_and_resize":
         outside = (where < 0) | (where > size - 1)
     if attrs.mode == "nearest":
         indices = np.clip(ROUNDING[attrs.nearest](where), 0, size - 1).astype(np.int64)[:, np.newaxis]
         return AxisWeights(indices, np.ones((outputs, 1)), outside)
-    indices, weights = _kernel_taps(attrs, where, min(ratio, 1.0) if attrs.antialias else 1.0)
+    shrink = min(outputs / size if scale is None else float(scale), 1.0) if attrs.antialias else 1.0
+    indices, weights = _kernel_taps(attrs, where.astype(np.float64), shrink)
     if attrs.exclude_outside:
         weights = np.where((indices < 0) | (indices >= size), 0, weights)
     weights = weights / np.where((total := weights.sum(axis=1, keepdims=True)) == 0, 1, total)
     return AxisWeights(np.clip(indices, 0, size - 1), weights, outside)
 
 
-def coordinates(kind: str, size: int, outputs: int, scale: float, roi: tuple[float, float] = (0.0, 1.0)) -> np.ndarray:
-    """Where in an axis of ``size`` elements each of the ``outputs`` positions lies, in float64."""
-    i = np.arange(outputs, dtype=np.float64)
+def coordinates(kind: str, size: int, outputs: int, scale: float | None, roi: tuple[float, float] = (0.0, 1.0)) -> np.ndarray:
+    """Where in an axis of ``size`` elements each of the ``outputs`` positions lies.
+
+    In float32, each operation rounded and in this order: whether a position falls on a tie or a whole number decides
+    which element "nearest" takes, and ONNX Runtime has the same ties. Without a scale, i * size / outputs is the more
+    exact form of i / (outputs / size).
+    """
+    f = np.float32
+    i, old, new = np.arange(outputs, dtype=f), f(size), f(outputs)
     if kind == "asymmetric":
-        return i / scale
+        return _unscale(i, old, new, scale)
     if kind == "align_corners":
-        return i * ((size - 1) / (outputs - 1)) if outputs > 1 else np.zeros(outputs)
+        return i * (old - f(1)) / (new - f(1)) if outputs > 1 else np.zeros(outputs, f)
     if kind == "tf_crop_and_resize":
-        start, end = roi
+        start, end = map(f, roi)
         if outputs > 1:
-            return start * (size - 1) + i * (end - start) * (size - 1) / (outputs - 1)
-        return np.full(outputs, 0.5 * (start + end) * (size - 1))
+            return start * (old - f(1)) + i * (end - start) * (old - f(1)) / (new - f(1))
+        return np.full(outputs, f(0.5) * (start + end) * (old - f(1)))
     if kind == "pytorch_half_pixel" and outputs <= 1:
-        return np.zeros(outputs)
-    centred = (i + 0.5) / scale - 0.5
+        return np.zeros(outputs, f)
     if kind == "half_pixel_symmetric":
         # The centre of what scale * size would have been, had it not been rounded down.
-        return centred + size / 2 * (1 - outputs / (scale * size))
-    return centred
+        offset = f(0) if scale is None else old / f(2) * (f(1) - new / (f(scale) * old))
+        return offset + _unscale(i + f(0.5), old, new, scale) - f(0.5)
+    return _unscale(i + f(0.5), old, new, scale) - f(0.5)
+
+
+def _unscale(position: np.ndarray, old: np.float32, new: np.float32, scale: float | None) -> np.ndarray:
+    return position * old / new if scale is None else position / np.float32(scale)
 
 
 ROUNDING: dict[str, Callable[[np.ndarray], np.ndarray]] = {
-    "round_prefer_floor": lambda where: np.ceil(where - 0.5),
-    "round_prefer_ceil": lambda where: np.floor(where + 0.5),
+    "round_prefer_floor": lambda where: np.floor(where) + (where - np.floor(where) > 0.5),
+    "round_prefer_ceil": lambda where: np.floor(where) + (where - np.floor(where) >= 0.5),
     "floor": np.floor,
     "ceil": np.ceil,
 }
