@@ -143,7 +143,6 @@ typedef struct aotc_session_options {
     aotc_pool_t *pool;                 /* a shared pool; must outlive the session */
     aotc_parallel_for_fn parallel_for; /* the application's loop */
     void *parallel_for_context;
-    uint32_t parallel_for_threads; /* how many threads it has: tasks are cut accordingly; 0 is an error with parallel_for */
 
     const aotc_allocator *allocator; /* NULL: the model's. Copied; its context must outlive the session */
     uint64_t memory_limit;           /* bytes that the session may hold at any time, weights apart; 0: no limit */
@@ -228,7 +227,15 @@ struct aotc_api {
     aotc_status (*set_profiling)(aotc_session_t *session, int on, aotc_error *error);
     size_t (*step_count)(const aotc_session_t *session);
     aotc_status (*step_info)(aotc_session_t *session, size_t step, aotc_step_info *info, aotc_error *error);
-    aotc_status (*memory)(aotc_session_t *session, aotc_memory_info *info, aotc_error *error);
+    aotc_status (*memory_info)(aotc_session_t *session, aotc_memory_info *info, aotc_error *error);
+
+    /* For the sessions of other files that share a pool of this one: count a user in and out, say that a run goes on (workers
+     * may then spin for a moment between steps), share out tasks. */
+    void (*pool_acquire)(aotc_pool_t *pool);
+    void (*pool_release)(aotc_pool_t *pool);
+    void (*pool_begin)(aotc_pool_t *pool);
+    void (*pool_end)(aotc_pool_t *pool);
+    aotc_parallel_for_fn pool_parallel_for; /* context: the pool */
 };
 
 /* The one symbol that a built file exports: the table for `abi_version`, or NULL if the file does not serve that version (its
@@ -281,8 +288,8 @@ aotc_status aotc_pool_destroy(aotc_pool_t *pool, aotc_error *error);
 
 /* ---- Sessions ---- */
 
-/* A session for one entry point. options may be NULL. For a model whose shapes are all known the memory is reserved here, so that
- * running allocates nothing; otherwise on the first run of each new shape. */
+/* A session for one entry point. options may be NULL. The arena is reserved here when all shapes are known, otherwise on the first
+ * run of each larger shape; memory for outputs that are not bound on the first run that needs it. */
 aotc_status aotc_session_create(aotc_model_t *model, const aotc_session_options *options, aotc_session_t **session,
                                 aotc_error *error);
 
