@@ -50,7 +50,7 @@ class Value:
     dtype: str
     shape: tuple[Dim, ...]
     storage: Storage
-    index: int
+    index: int = 0
     offset: Dim = 0
 
 
@@ -77,11 +77,11 @@ class Step:
     """
 
     kind: StepKind
-    kernel: int  # number in the plan's kernel table; 0 for a copy
     arguments: tuple[int, ...]
-    dims: tuple[Dim, ...]
-    tasks: Dim
     outputs: int
+    kernel: int = 0
+    dims: tuple[Dim, ...] = ()
+    tasks: Dim = 1
     source: str = ""
     label: str = ""
     flops: Dim = 0
