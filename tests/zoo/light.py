@@ -29,11 +29,12 @@ NAMES = (
 
 
 def _roles(graph: onnx.GraphProto) -> dict[str, tuple[str, int]]:
-    """For each value, the operator that uses it and at which position, seen through Unsqueeze."""
+    """For each value, the operator that uses it and at which position, seen through Unsqueeze and Reshape."""
     roles: dict[str, tuple[str, int]] = {}
     for node in reversed(graph.node):
         for position, name in enumerate(node.input):
-            roles[name] = roles.get(node.output[0], ("", 0)) if node.op_type == "Unsqueeze" else (node.op_type, position)
+            through = node.op_type in ("Unsqueeze", "Reshape") and position == 0
+            roles[name] = roles.get(node.output[0], ("", 0)) if through else (node.op_type, position)
     return roles
 
 
@@ -43,7 +44,7 @@ def _weight(random: np.random.Generator, shape: tuple[int, ...], role: tuple[str
         case ("Conv", 1):
             return noise * np.float32(np.sqrt(2.0 / np.prod(shape[1:])))
         case ("Gemm", 1):
-            return noise * np.float32(np.sqrt(2.0 / shape[1]))
+            return noise * np.float32(np.sqrt(2.0 / shape[-1]))
         case ("BatchNormalization", 1) | ("Mul", _):
             return 1.0 + 0.1 * noise
         case ("BatchNormalization", 4):
@@ -83,8 +84,10 @@ def _temper(model: onnx.ModelProto, deviation: float = 2.0) -> None:
     options.log_severity_level = 3
     session = onnxruntime.InferenceSession(probe.SerializeToString(), options)
     logits = session.run([gemms[-1].output[0]], {name: np.random.default_rng(0).standard_normal(shape, dtype=np.float32)})[0]
+    reshaped = {node.output[0]: node.input[0] for node in model.graph.node if node.op_type == "Reshape"}
+    parameters = {reshaped.get(name, name) for name in gemms[-1].input[1:]}
     for tensor in model.graph.initializer:
-        if tensor.name in gemms[-1].input[1:]:
+        if tensor.name in parameters:
             scaled = numpy_helper.to_array(tensor) * np.float32(deviation / logits.std())
             tensor.CopyFrom(numpy_helper.from_array(scaled, tensor.name))
 
