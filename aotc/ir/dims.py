@@ -152,6 +152,8 @@ def mod(left: Dim, right: Dim) -> Dim:
 
 def ceildiv(left: Dim, right: Dim) -> Dim:
     """``left / right`` rounded towards plus infinity."""
+    if isinstance(right, int) and right < 0:
+        left, right = _product(left, -1), -right
     return floordiv(left + right - 1, right)
 
 
@@ -288,7 +290,8 @@ def _exact_quotient(left: Dim, right: Dim) -> Dim | None:
     """``left / right`` where it is a polynomial with integer coefficients (long division), else ``None``."""
     if right == 0:
         return None
-    rest, quotient = left, 0
+    rest: Dim = left
+    quotient: Dim = 0
     (lead, divisor), *_ = _terms(right)
     for _ in range(len(_terms(left)) + 4):
         if rest == 0:

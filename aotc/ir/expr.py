@@ -108,10 +108,10 @@ class Let:
     value: Expr
     body: Expr
     origin: str = ""
+    type: Type = field(init=False)  # kept, not asked of the body each time: lets may nest ten thousand deep
 
-    @property
-    def type(self) -> Type:
-        return self.body.type
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "type", self.body.type)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -122,16 +122,14 @@ class If:
     then: Expr
     otherwise: Expr
     origin: str = ""
+    type: Type = field(init=False)
 
     def __post_init__(self) -> None:
         if self.condition.type != TensorType((), "bool"):
             raise InvalidModel(f"{self.origin or 'if'}: the condition must be bool[], not {self.condition.type}")
         if self.then.type != self.otherwise.type:
             raise InvalidModel(f"{self.origin or 'if'}: the branches differ: {self.then.type} and {self.otherwise.type}")
-
-    @property
-    def type(self) -> Type:
-        return self.then.type
+        object.__setattr__(self, "type", self.then.type)
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -9,8 +9,9 @@ from aotc.ir.expr import Call, Expr, Function, Let, Module, Var, children, with_
 Rule = Callable[[Expr], "Expr | None"]
 
 
-def post_order(*roots: Expr) -> list[Expr]:
-    """Each node below ``roots`` once, children first, in a fixed order. Bodies of called functions are not entered."""
+def post_order(*roots: Expr, into_functions: bool = True) -> list[Expr]:
+    """Each node below ``roots`` once, children first, in a fixed order. Bodies of called functions are not entered;
+    those of functions that are operands are, unless ``into_functions`` is off."""
     order: list[Expr] = []
     done: set[int] = set()
     stack: list[tuple[Expr, bool]] = [(root, False) for root in reversed(roots)]
@@ -23,6 +24,8 @@ def post_order(*roots: Expr) -> list[Expr]:
             order.append(node)
         else:
             stack.append((node, True))
+            if isinstance(node, Function) and not into_functions:
+                continue
             stack.extend((child, False) for child in reversed(children(node)) if id(child) not in done)
     return order
 
@@ -89,6 +92,4 @@ def calls_of(root: Expr, names: Iterable[str] = ()) -> list[Call]:
     """The operator calls below ``root``, children first; only those of the operators named, if any are."""
     wanted = set(names)
     found = [node for node in post_order(root) if isinstance(node, Call) and not isinstance(node.op, Function)]
-    return [node for node in found if not wanted or node.op.name in wanted]  # type: ignore[union-attr]
-
-
+    return [node for node in found if not wanted or node.op.name in wanted]
