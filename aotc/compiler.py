@@ -1,0 +1,176 @@
+"""The compiler from end to end: read this file first.
+
+    source model -> Module -> passes -> kernels -> execution plan -> one .so
+
+Each step is one call into the package that owns it; ``docs/architecture.md`` has the map.
+"""
+
+from __future__ import annotations
+
+import os
+import tempfile
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from aotc import targets
+from aotc.cache_dir import cache_beside
+from aotc.errors import BuildError, InvalidOption
+from aotc.frontends import import_model
+from aotc.ir.dims import Dim
+from aotc.ir.expr import Call, Function, Module
+from aotc.ir.visitor import post_order
+from aotc.lowering.build import BuiltFunctions, build_functions
+from aotc.lowering.planner import Planned, is_view, make_plan
+from aotc.packaging.link import Linked, Parts, link
+from aotc.packaging.manifest import TargetInfo, make_manifest
+from aotc.packaging.planfile import serialise
+from aotc.packaging.stubs import stub_source
+from aotc.passes.pipeline import optimise
+from aotc.targets import Target
+from aotc.version import __version__
+
+PRECISIONS = ("fp32",)
+DEVICES = ("auto", "cpu")
+
+Progress = Callable[[str, int, int], None]
+"""Called with the stage's name, how many of its parts are done, and how many there are."""
+
+
+@dataclass(frozen=True)
+class BuildReport:
+    """What a build made. Sizes are bytes; ``arena_size`` and ``arena_lower_bound`` are ``None`` where they depend on the
+    shapes of the inputs. ``seconds`` has the time of each stage; ``notes`` are what the user should know."""
+
+    output: Path
+    target: Target
+    linked: Linked
+    arena_size: int | None
+    arena_lower_bound: int | None
+    weights_size: int
+    steps: int
+    kernels_built: int
+    kernels_cached: int
+    seconds: Mapping[str, float]
+    notes: tuple[str, ...] = field(default=())
+
+
+def compile(
+    model: Any,
+    target: str | Target = "host",
+    output: str | os.PathLike[str] = "model.so",
+    inputs: Mapping[str, Sequence[Dim]] | None = None,
+    *,
+    args: Sequence[Any] | None = None,
+    dynamic_shapes: Any = None,
+    precision: str = "fp32",
+    device: str = "auto",
+    jobs: int | None = None,
+    metadata: Mapping[str, str] | None = None,
+    compiler: str | None = None,
+    progress: Progress | None = None,
+) -> BuildReport:
+    """Compile ``model`` into the shared library ``output``.
+
+    ``model`` is the path of an ONNX file or of a saved ``torch.export`` program, an ``onnx.ModelProto``, an
+    ``ExportedProgram``, a ``torch.nn.Module`` (with example ``args``, and ``dynamic_shapes`` as ``torch.export`` takes
+    them), or a Module. ``inputs`` fixes or bounds the dims of inputs by name. ``jobs`` is the number of processes that
+    build kernels, by default one a core; it does not change the output. ``compiler`` names a gcc to link with instead of
+    the ziglang wheel.
+
+    Raises InvalidModel, UnsupportedModel, InvalidOption or BuildError; then nothing is written.
+    """
+    clock = _Clock(progress)
+    chosen = targets.get(target) if isinstance(target, str) else target
+    _check_options(precision, device)
+    output = Path(output)
+    with cache_beside(output):
+        module = clock("import", lambda: import_model(model, inputs, args, dynamic_shapes))
+        module = clock("optimise", lambda: optimise(module, chosen))
+        built = clock("kernels", lambda: build_functions(primitive_functions(module), chosen, jobs, clock.part("kernels")))
+        planned = clock("plan", lambda: make_plan(module, built.functions))
+        linked = clock("link", lambda: package(planned, built, chosen, output, {**module.metadata, **(metadata or {})}, precision, compiler))
+    entry = planned.plan.entry_points[0]
+    return BuildReport(
+        output, chosen, linked, entry.arena_size, entry.arena_lower_bound, planned.weights_size, len(entry.steps),
+        built.compiled, built.cached, clock.seconds, _notes(chosen, device),
+    )  # fmt: skip
+
+
+def primitive_functions(module: Module) -> list[Function]:
+    """The fused functions of a module that need a kernel, each once, in the order in which they run."""
+    nodes = [node for function in module.functions.values() for node in post_order(function.body)]
+    calls = [node for node in nodes if isinstance(node, Call) and isinstance(node.op, Function) and not is_view(node)]
+    return list(dict.fromkeys(node.op for node in calls if isinstance(node.op, Function)))
+
+
+def package(
+    planned: Planned, built: BuiltFunctions, target: Target, output: Path, metadata: Mapping[str, str], precision: str, compiler: str | None
+) -> Linked:
+    """The plan, its weights and its kernels as one file."""
+    plan_bytes = serialise(planned.plan)
+    with tempfile.TemporaryDirectory(prefix=f".{output.name}.", dir=_writable_folder(output)) as folder:
+        weights = Path(folder) / "weights"
+        _write_weights(planned, weights)
+        manifest = make_manifest(
+            planned.plan, plan_bytes, weights, _target_info(target), aotc_version=__version__, precision=precision, metadata=metadata
+        )  # fmt: skip
+        return link(Parts(built.objects, stub_source(planned.plan), plan_bytes, manifest, weights), output, compiler=compiler)
+
+
+def _write_weights(planned: Planned, path: Path) -> None:
+    """The arrays at their offsets, one after another: never all of them in a second copy."""
+    try:
+        with path.open("wb") as file:
+            for offset, array in planned.weights:
+                file.write(b"\0" * (offset - file.tell()))
+                file.write(np.ascontiguousarray(array).reshape(-1).view(np.uint8).data)
+    except OSError as error:
+        raise BuildError(f"cannot write {planned.weights_size} bytes of weights beside the output: {error.strerror}; free space or choose another output") from error
+
+
+def _writable_folder(output: Path) -> Path:
+    folder = output.absolute().parent
+    if not folder.is_dir() or not os.access(folder, os.W_OK):
+        raise BuildError(f"cannot write to the folder {folder}; make it, or choose another output")
+    return folder
+
+
+def _target_info(target: Target) -> TargetInfo:
+    return TargetInfo(target.name, target.triple, target.mcpu, target.features, target.glibc, target.jetpack)
+
+
+def _check_options(precision: str, device: str) -> None:
+    if precision not in PRECISIONS:
+        raise InvalidOption(f"the precision {precision!r} is not one of {', '.join(PRECISIONS)}")
+    if device not in DEVICES:
+        raise InvalidOption(f"the device {device!r} is not one of {', '.join(DEVICES)}")
+
+
+def _notes(target: Target, device: str) -> tuple[str, ...]:
+    if device == "auto" and target.jetpack is not None:
+        return (f"{target.name}: this version of aotc builds CPU kernels only; the GPU stays unused (--device cpu says so without this note)",)
+    return ()
+
+
+class _Clock:
+    """Times the stages and tells ``progress`` of them."""
+
+    def __init__(self, progress: Progress | None) -> None:
+        self.progress = progress or (lambda stage, done, total: None)
+        self.seconds: dict[str, float] = {}
+
+    def __call__(self, stage: str, work: Callable[[], Any]) -> Any:
+        begin = time.perf_counter()
+        self.progress(stage, 0, 1)
+        result = work()
+        self.progress(stage, 1, 1)
+        self.seconds[stage] = time.perf_counter() - begin
+        return result
+
+    def part(self, stage: str) -> Callable[[int, int], None]:
+        return lambda done, total: self.progress(stage, done, total)
