@@ -4,24 +4,42 @@ from __future__ import annotations
 
 from types import ModuleType
 
-from aotc.ops import elementwise, index, linear, reduce, shape
+from aotc.ops import conv as conv_family
+from aotc.ops import elementwise, index, linear, norm, pool, reduce, shape
+from aotc.ops import resize as resize_family
 from aotc.ops.base import Fusion as Fusion
 from aotc.ops.base import OpDef as OpDef
+from aotc.ops.conv import conv as conv
+from aotc.ops.conv import conv_transpose as conv_transpose
 from aotc.ops.elementwise import *  # noqa: F403
 from aotc.ops.index import *  # noqa: F403
 from aotc.ops.linear import *  # noqa: F403
+from aotc.ops.norm import batch_norm as batch_norm
+from aotc.ops.norm import group_norm as group_norm
+from aotc.ops.norm import instance_norm as instance_norm
+from aotc.ops.norm import layer_norm as layer_norm
+from aotc.ops.norm import lrn as lrn
+from aotc.ops.norm import rms_norm as rms_norm
+from aotc.ops.pool import adaptive_avg_pool as adaptive_avg_pool
+from aotc.ops.pool import adaptive_max_pool as adaptive_max_pool
+from aotc.ops.pool import avg_pool as avg_pool
+from aotc.ops.pool import max_pool as max_pool
+from aotc.ops.pool import max_pool_with_indices as max_pool_with_indices
 from aotc.ops.reduce import *  # noqa: F403
+from aotc.ops.resize import resize as resize
 from aotc.ops.shape import *  # noqa: F403
 
 
 def _join(*families: ModuleType) -> dict[str, OpDef]:
     joined: dict[str, OpDef] = {}
     for family in families:
-        for operator in (getattr(family, name) for name in family.__all__):
+        for operator in vars(family).values():
+            if not isinstance(operator, OpDef):
+                continue
             if operator.name in joined:
                 raise ValueError(f"two operators are named {operator.name!r}; the second is in {family.__name__}")
             joined[operator.name] = operator
     return joined
 
 
-ALL: dict[str, OpDef] = _join(elementwise, linear, reduce, shape, index)
+ALL: dict[str, OpDef] = _join(elementwise, linear, conv_family, pool, norm, reduce, shape, index, resize_family)

@@ -27,49 +27,49 @@ Array = np.ndarray
 
 
 @dataclass(frozen=True, slots=True)
-class AlphaAttrs(Attributes):
+class AlphaAttributes(Attributes):
     """``alpha``: the slope or scale of the negative part, or the threshold."""
 
     alpha: float = 1.0
 
 
 @dataclass(frozen=True, slots=True)
-class LeakyReluAttrs(Attributes):
+class LeakyReluAttributes(Attributes):
     alpha: float = 0.01
 
 
 @dataclass(frozen=True, slots=True)
-class SeluAttrs(Attributes):
+class SeluAttributes(Attributes):
     alpha: float = 1.6732632423543772
     gamma: float = 1.0507009873554805
 
 
 @dataclass(frozen=True, slots=True)
-class HardSigmoidAttrs(Attributes):
+class HardSigmoidAttributes(Attributes):
     alpha: float = 0.2
     beta: float = 0.5
 
 
 @dataclass(frozen=True, slots=True)
-class GeluAttrs(Attributes):
+class GeluAttributes(Attributes):
     """``approximate``: ``none`` for the error function, ``tanh`` for its approximation."""
 
     approximate: str = "none"
 
 
 @dataclass(frozen=True, slots=True)
-class IsInfAttrs(Attributes):
+class IsInfAttributes(Attributes):
     negative: bool = True
     positive: bool = True
 
 
 @dataclass(frozen=True, slots=True)
-class CastAttrs(Attributes):
+class CastAttributes(Attributes):
     dtype: str
 
 
 @dataclass(frozen=True, slots=True)
-class ClipAttrs(Attributes):
+class ClipAttributes(Attributes):
     """``None`` is without limit on that side."""
 
     minimum: float | int | None = None
@@ -77,7 +77,7 @@ class ClipAttrs(Attributes):
 
 
 @dataclass(frozen=True, slots=True)
-class ModuloAttrs(Attributes):
+class ModuloAttributes(Attributes):
     """``fmod``: the result has the sign of the dividend (C's ``fmod``), else of the divisor (Python's ``%``)."""
 
     fmod: bool = False
@@ -163,13 +163,13 @@ def _softplus(x: Array) -> Array:
     return np.logaddexp(np.zeros((), x.dtype), x)
 
 
-def _gelu(attrs: GeluAttrs, x: Array) -> Array:
+def _gelu(attrs: GeluAttributes, x: Array) -> Array:
     if attrs.approximate == "tanh":
         return 0.5 * x * (1 + np.tanh(math.sqrt(2 / math.pi) * (x + 0.044715 * x * x * x)))
     return 0.5 * x * (1 + _erf(x / math.sqrt(2)))
 
 
-def _isinf(attrs: IsInfAttrs, x: Array) -> Array:
+def _isinf(attrs: IsInfAttributes, x: Array) -> Array:
     return (np.isposinf(x) & attrs.positive) | (np.isneginf(x) & attrs.negative)
 
 
@@ -177,7 +177,7 @@ def _relu(x: Array) -> Array:
     return np.maximum(x, np.zeros((), x.dtype))
 
 
-def _clip(attrs: ClipAttrs, x: Array) -> Array:
+def _clip(attrs: ClipAttributes, x: Array) -> Array:
     """Limits beyond the range of an integer dtype are without effect. NaN stays NaN."""
     low, high = attrs.minimum, attrs.maximum
     if x.dtype.kind in "iu":
@@ -192,7 +192,7 @@ def _elu(alpha: float, x: Array) -> Array:
     return np.where(x > 0, x, alpha * np.expm1(np.minimum(x, 0)))
 
 
-def _celu(attrs: AlphaAttrs, x: Array) -> Array:
+def _celu(attrs: AlphaAttributes, x: Array) -> Array:
     return np.where(x > 0, x, attrs.alpha * np.expm1(np.minimum(x, 0) / attrs.alpha))
 
 
@@ -220,7 +220,7 @@ def _power_relation(types: Sequence[TensorType], attrs: Any) -> TensorType:
     return TensorType(broadcast_shapes(types[0].shape, types[1].shape), types[0].dtype, types[0].device)
 
 
-def _modulo(attrs: ModuloAttrs, a: Array, b: Array) -> Array:
+def _modulo(attrs: ModuloAttributes, a: Array, b: Array) -> Array:
     with np.errstate(all="ignore"):
         return np.fmod(a, b) if attrs.fmod else np.mod(a, b)
 
@@ -243,7 +243,7 @@ def _where(attrs: Any, condition: Array, x: Array, y: Array) -> Array:
     return np.where(condition.astype(bool), x, y)
 
 
-def _cast(attrs: CastAttrs, x: Array) -> Array:
+def _cast(attrs: CastAttributes, x: Array) -> Array:
     if x.dtype == object:
         if attrs.dtype not in INTEGERS:
             raise TypeError(f"dims cannot be computed in {attrs.dtype}")
@@ -252,13 +252,13 @@ def _cast(attrs: CastAttrs, x: Array) -> Array:
         return x.astype(attrs.dtype)
 
 
-def _cast_relation(types: Sequence[TensorType], attrs: CastAttrs) -> TensorType:
+def _cast_relation(types: Sequence[TensorType], attrs: CastAttributes) -> TensorType:
     if attrs.dtype not in DTYPES:
         raise InvalidModel(f"casts to {', '.join(DTYPES)}, not to {attrs.dtype!r}")
     return TensorType(types[0].shape, attrs.dtype, types[0].device)
 
 
-def _gelu_relation(types: Sequence[TensorType], attrs: GeluAttrs) -> TensorType:
+def _gelu_relation(types: Sequence[TensorType], attrs: GeluAttributes) -> TensorType:
     accept(types[0], FLOATS)
     if attrs.approximate not in ("none", "tanh"):
         raise InvalidModel(f"approximate is 'none' or 'tanh', not {attrs.approximate!r}")
@@ -329,19 +329,19 @@ softsign = _unary("softsign", lambda x: x / (1 + np.abs(x)))
 silu = _unary("silu", lambda x: x * _sigmoid(x))
 hard_swish = _unary("hard_swish", lambda x: x * (np.clip(x + 3, 0, 6) / 6))
 mish = _unary("mish", lambda x: x * np.tanh(_softplus(x)))
-elu = _unary("elu", lambda attrs, x: _elu(attrs.alpha, x), attributes=AlphaAttrs)
-selu = _unary("selu", lambda attrs, x: attrs.gamma * _elu(attrs.alpha, x), attributes=SeluAttrs)
-celu = _unary("celu", _celu, attributes=AlphaAttrs)
-leaky_relu = _unary("leaky_relu", lambda attrs, x: np.where(x >= 0, x, attrs.alpha * x), attributes=LeakyReluAttrs)
-hard_sigmoid = _unary("hard_sigmoid", lambda attrs, x: np.clip(attrs.alpha * x + attrs.beta, 0, 1), attributes=HardSigmoidAttrs)
-thresholded_relu = _unary("thresholded_relu", lambda attrs, x: np.where(x > attrs.alpha, x, 0), attributes=AlphaAttrs)
-gelu = OpDef("gelu", _gelu_relation, _unary("gelu", _gelu, attributes=GeluAttrs).reference, Fusion.ELEMENTWISE, GeluAttrs)
-clip = _unary("clip", _clip, NUMBERS, attributes=ClipAttrs)
+elu = _unary("elu", lambda attrs, x: _elu(attrs.alpha, x), attributes=AlphaAttributes)
+selu = _unary("selu", lambda attrs, x: attrs.gamma * _elu(attrs.alpha, x), attributes=SeluAttributes)
+celu = _unary("celu", _celu, attributes=AlphaAttributes)
+leaky_relu = _unary("leaky_relu", lambda attrs, x: np.where(x >= 0, x, attrs.alpha * x), attributes=LeakyReluAttributes)
+hard_sigmoid = _unary("hard_sigmoid", lambda attrs, x: np.clip(attrs.alpha * x + attrs.beta, 0, 1), attributes=HardSigmoidAttributes)
+thresholded_relu = _unary("thresholded_relu", lambda attrs, x: np.where(x > attrs.alpha, x, 0), attributes=AlphaAttributes)
+gelu = OpDef("gelu", _gelu_relation, _unary("gelu", _gelu, attributes=GeluAttributes).reference, Fusion.ELEMENTWISE, GeluAttributes)
+clip = _unary("clip", _clip, NUMBERS, attributes=ClipAttributes)
 isnan = _unary("isnan", np.isnan, result="bool")
-isinf = _unary("isinf", _isinf, attributes=IsInfAttrs, result="bool")
+isinf = _unary("isinf", _isinf, attributes=IsInfAttributes, result="bool")
 logical_not = _unary("logical_not", np.logical_not, BOOL)
 bitwise_not = _unary("bitwise_not", np.invert, BITS)
-cast = OpDef("cast", _cast_relation, _cast, Fusion.ELEMENTWISE, CastAttrs, shape_value=True)
+cast = OpDef("cast", _cast_relation, _cast, Fusion.ELEMENTWISE, CastAttributes, shape_value=True)
 
 add = _binary("add", np.add, on_dims=lambda a, b: a + b)
 subtract = _binary("subtract", np.subtract, on_dims=lambda a, b: a - b)
@@ -366,7 +366,7 @@ bitwise_xor = _binary("bitwise_xor", np.bitwise_xor, BITS)
 left_shift = _binary("left_shift", np.left_shift, INTEGERS)
 right_shift = _binary("right_shift", np.right_shift, INTEGERS)
 power = OpDef("power", _power_relation, _power, Fusion.BROADCAST, arity=2)
-modulo = OpDef("modulo", _binary_relation(NUMBERS, None), _modulo, Fusion.BROADCAST, ModuloAttrs, 2, shape_value=True)
+modulo = OpDef("modulo", _binary_relation(NUMBERS, None), _modulo, Fusion.BROADCAST, ModuloAttributes, 2, shape_value=True)
 prelu = OpDef("prelu", _prelu_relation, lambda attrs, x, slope: np.where(x >= 0, x, x * slope), Fusion.BROADCAST, arity=2)
 where = OpDef("where", _where_relation, _where, Fusion.BROADCAST, arity=3, shape_value=True)
 

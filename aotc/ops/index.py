@@ -22,19 +22,19 @@ REDUCTIONS = ("none", "add", "mul", "min", "max")
 
 
 @dataclass(frozen=True, slots=True)
-class GatherAttrs(Attributes):
+class GatherAttributes(Attributes):
     axis: int = 0
 
 
 @dataclass(frozen=True, slots=True)
-class GatherNdAttrs(Attributes):
+class GatherNdAttributes(Attributes):
     """``batch_dims``: how many leading dims of x and of the indices go together."""
 
     batch_dims: int = 0
 
 
 @dataclass(frozen=True, slots=True)
-class ScatterElementsAttrs(Attributes):
+class ScatterElementsAttributes(Attributes):
     """``reduction``: what an update does to the element it meets: none (replaces it), add, mul, min or max."""
 
     axis: int = 0
@@ -42,12 +42,12 @@ class ScatterElementsAttrs(Attributes):
 
 
 @dataclass(frozen=True, slots=True)
-class ScatterNdAttrs(Attributes):
+class ScatterNdAttributes(Attributes):
     reduction: str = "none"
 
 
 @dataclass(frozen=True, slots=True)
-class OneHotAttrs(Attributes):
+class OneHotAttributes(Attributes):
     """``depth``: the length of the new ``axis``, which counts in the result."""
 
     depth: Dim
@@ -65,14 +65,14 @@ def _ranked(x: TensorType, axis: int) -> int:
     return normalise_axis(axis, x.rank)
 
 
-def _gather_relation(types: Sequence[TensorType], attrs: GatherAttrs) -> TensorType:
+def _gather_relation(types: Sequence[TensorType], attrs: GatherAttributes) -> TensorType:
     x, indices = types
     _indices(indices)
     axis = _ranked(x, attrs.axis)
     return TensorType(x.shape[:axis] + indices.shape + x.shape[axis + 1 :], x.dtype, x.device)
 
 
-def _gather(attrs: GatherAttrs, x: np.ndarray, indices: np.ndarray) -> np.ndarray:
+def _gather(attrs: GatherAttributes, x: np.ndarray, indices: np.ndarray) -> np.ndarray:
     return np.asarray(np.take(x, indices.astype("int64"), axis=attrs.axis), dtype=x.dtype)
 
 
@@ -90,7 +90,7 @@ def _surely_longer(dim: Dim, limit: Dim) -> bool:
     return low is not None and low > 0
 
 
-def _gather_elements_relation(types: Sequence[TensorType], attrs: GatherAttrs) -> TensorType:
+def _gather_elements_relation(types: Sequence[TensorType], attrs: GatherAttributes) -> TensorType:
     x, indices = types
     _elements_fit(x, indices, _ranked(x, attrs.axis))
     return TensorType(indices.shape, x.dtype, x.device)
@@ -98,7 +98,7 @@ def _gather_elements_relation(types: Sequence[TensorType], attrs: GatherAttrs) -
 
 def _elements(axis: int, indices: np.ndarray, x: np.ndarray) -> tuple[np.ndarray, ...]:
     """The index of each element of ``indices`` in x."""
-    places = list(np.indices(indices.shape, sparse=False))
+    places: list[np.ndarray] = list(np.indices(indices.shape))
     places[axis % x.ndim] = _wrapped(indices, x.shape[axis])
     return tuple(places)
 
@@ -108,7 +108,7 @@ def _wrapped(indices: np.ndarray, dim: int) -> np.ndarray:
     return np.where(plain < 0, plain + dim, plain)
 
 
-def _gather_nd_relation(types: Sequence[TensorType], attrs: GatherNdAttrs) -> TensorType:
+def _gather_nd_relation(types: Sequence[TensorType], attrs: GatherNdAttributes) -> TensorType:
     x, indices = types
     _indices(indices)
     batch = attrs.batch_dims
@@ -127,13 +127,13 @@ def _index_depth(indices: TensorType, limit: int) -> int:
     return depth
 
 
-def _gather_nd(attrs: GatherNdAttrs, x: np.ndarray, indices: np.ndarray) -> np.ndarray:
+def _gather_nd(attrs: GatherNdAttributes, x: np.ndarray, indices: np.ndarray) -> np.ndarray:
     batch, depth = attrs.batch_dims, indices.shape[-1]
     places = [_wrapped(indices[..., i], x.shape[batch + i]) for i in range(depth)]
-    grid = np.indices(x.shape[:batch])
+    grid: list[np.ndarray] = list(np.indices(x.shape[:batch]))
     extra = indices.ndim - 1 - batch
-    leading = [axis.reshape(axis.shape + (1,) * extra) for axis in grid]
-    return np.asarray(x[tuple(leading + places)])
+    leading = [np.reshape(axis, axis.shape + (1,) * extra) for axis in grid]
+    return np.asarray(x[(*leading, *places)])
 
 
 def _reduction_fits(reduction: str, x: TensorType) -> None:
@@ -143,7 +143,7 @@ def _reduction_fits(reduction: str, x: TensorType) -> None:
         accept(x, NUMBERS)
 
 
-def _scatter_elements_relation(types: Sequence[TensorType], attrs: ScatterElementsAttrs) -> TensorType:
+def _scatter_elements_relation(types: Sequence[TensorType], attrs: ScatterElementsAttributes) -> TensorType:
     x, indices, updates = types
     same_dtype((x, updates))
     _elements_fit(x, indices, _ranked(x, attrs.axis))
@@ -164,11 +164,11 @@ def _put(reduction: str, x: np.ndarray, places: tuple[np.ndarray, ...], updates:
     return result
 
 
-def _scatter_elements(attrs: ScatterElementsAttrs, x: np.ndarray, indices: np.ndarray, updates: np.ndarray) -> np.ndarray:
+def _scatter_elements(attrs: ScatterElementsAttributes, x: np.ndarray, indices: np.ndarray, updates: np.ndarray) -> np.ndarray:
     return _put(attrs.reduction, x, _elements(attrs.axis, indices, x), updates)
 
 
-def _scatter_nd_relation(types: Sequence[TensorType], attrs: ScatterNdAttrs) -> TensorType:
+def _scatter_nd_relation(types: Sequence[TensorType], attrs: ScatterNdAttributes) -> TensorType:
     x, indices, updates = types
     same_dtype((x, updates))
     _indices(indices)
@@ -181,12 +181,12 @@ def _scatter_nd_relation(types: Sequence[TensorType], attrs: ScatterNdAttrs) -> 
     return x
 
 
-def _scatter_nd(attrs: ScatterNdAttrs, x: np.ndarray, indices: np.ndarray, updates: np.ndarray) -> np.ndarray:
+def _scatter_nd(attrs: ScatterNdAttributes, x: np.ndarray, indices: np.ndarray, updates: np.ndarray) -> np.ndarray:
     places = tuple(_wrapped(indices[..., i], x.shape[i]) for i in range(indices.shape[-1]))
     return _put(attrs.reduction, x, places, updates)
 
 
-def _one_hot_relation(types: Sequence[TensorType], attrs: OneHotAttrs) -> TensorType:
+def _one_hot_relation(types: Sequence[TensorType], attrs: OneHotAttributes) -> TensorType:
     indices, values = types
     _indices(indices)
     if values.shape != (2,):
@@ -195,7 +195,7 @@ def _one_hot_relation(types: Sequence[TensorType], attrs: OneHotAttrs) -> Tensor
     return TensorType((*indices.shape[:axis], attrs.depth, *indices.shape[axis:]), values.dtype, indices.device)
 
 
-def _one_hot(attrs: OneHotAttrs, indices: np.ndarray, values: np.ndarray) -> np.ndarray:
+def _one_hot(attrs: OneHotAttributes, indices: np.ndarray, values: np.ndarray) -> np.ndarray:
     """Indices outside [-depth, depth) give a row of "off"."""
     assert isinstance(attrs.depth, int)
     axis = attrs.axis % (indices.ndim + 1)
@@ -204,18 +204,18 @@ def _one_hot(attrs: OneHotAttrs, indices: np.ndarray, values: np.ndarray) -> np.
     return np.asarray(np.where(place == count, values[1], values[0])).astype(values.dtype)
 
 
-gather = OpDef("gather", _gather_relation, _gather, Fusion.INJECTIVE, GatherAttrs, 2, shape_value=True)
+gather = OpDef("gather", _gather_relation, _gather, Fusion.INJECTIVE, GatherAttributes, 2, shape_value=True)
 gather_elements = OpDef(
     "gather_elements",
     _gather_elements_relation,
     lambda attrs, x, indices: x[_elements(attrs.axis, indices, x)],
     Fusion.INJECTIVE,
-    GatherAttrs,
+    GatherAttributes,
     2,
 )
-gather_nd = OpDef("gather_nd", _gather_nd_relation, _gather_nd, Fusion.INJECTIVE, GatherNdAttrs, 2)
-scatter_elements = OpDef("scatter_elements", _scatter_elements_relation, _scatter_elements, Fusion.OPAQUE, ScatterElementsAttrs, 3)
-scatter_nd = OpDef("scatter_nd", _scatter_nd_relation, _scatter_nd, Fusion.OPAQUE, ScatterNdAttrs, 3)
-one_hot = OpDef("one_hot", _one_hot_relation, _one_hot, Fusion.INJECTIVE, OneHotAttrs, 2)
+gather_nd = OpDef("gather_nd", _gather_nd_relation, _gather_nd, Fusion.INJECTIVE, GatherNdAttributes, 2)
+scatter_elements = OpDef("scatter_elements", _scatter_elements_relation, _scatter_elements, Fusion.OPAQUE, ScatterElementsAttributes, 3)
+scatter_nd = OpDef("scatter_nd", _scatter_nd_relation, _scatter_nd, Fusion.OPAQUE, ScatterNdAttributes, 3)
+one_hot = OpDef("one_hot", _one_hot_relation, _one_hot, Fusion.INJECTIVE, OneHotAttributes, 2)
 
 __all__ = ["gather", "gather_elements", "gather_nd", "one_hot", "scatter_elements", "scatter_nd"]

@@ -17,7 +17,7 @@ from aotc.ops.elementwise import NUMBERS, accept
 
 
 @dataclass(frozen=True, slots=True)
-class PackedDenseAttrs(Attributes):
+class PackedDenseAttributes(Attributes):
     """``units``: the true number of outputs, without the padding of the last block."""
 
     units: int
@@ -57,7 +57,7 @@ def _dense_relation(types: Sequence[TensorType], attrs: Any) -> TensorType:
     return TensorType((*x.shape[:-1], weight.shape[0]), dtype, x.device)
 
 
-def _packed_dense_relation(types: Sequence[TensorType], attrs: PackedDenseAttrs) -> TensorType:
+def _packed_dense_relation(types: Sequence[TensorType], attrs: PackedDenseAttributes) -> TensorType:
     accept(types[0], NUMBERS)
     x, weight = types
     dtype = same_dtype(types)
@@ -68,7 +68,7 @@ def _packed_dense_relation(types: Sequence[TensorType], attrs: PackedDenseAttrs)
     return TensorType((*x.shape[:-1], attrs.units), dtype, x.device)
 
 
-def _packed_dense(attrs: PackedDenseAttrs, x: np.ndarray, weight: np.ndarray) -> np.ndarray:
+def _packed_dense(attrs: PackedDenseAttributes, x: np.ndarray, weight: np.ndarray) -> np.ndarray:
     blocks, inputs, block = weight.shape
     plain = weight.transpose(0, 2, 1).reshape(blocks * block, inputs)[: attrs.units]
     return _matmul(attrs, x, plain.T)
@@ -78,7 +78,7 @@ matmul = OpDef("matmul", _matmul_relation, _matmul, Fusion.OUT_FUSABLE, arity=2)
 """numpy's ``matmul``: operands of rank 1 are a row and a column, leading dims broadcast."""
 dense = OpDef("dense", _dense_relation, lambda attrs, x, weight: _matmul(attrs, x, weight.T), Fusion.OUT_FUSABLE, arity=2)
 """x[..., K], weight[N, K] -> [..., N]."""
-packed_dense = OpDef("packed_dense", _packed_dense_relation, _packed_dense, Fusion.OUT_FUSABLE, PackedDenseAttrs, 2)
+packed_dense = OpDef("packed_dense", _packed_dense_relation, _packed_dense, Fusion.OUT_FUSABLE, PackedDenseAttributes, 2)
 """x[..., K], weight[ceil(N / b), K, b] -> [..., N]; rows beyond N are zero."""
 
 __all__ = ["dense", "matmul", "packed_dense"]

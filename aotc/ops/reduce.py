@@ -20,7 +20,7 @@ from aotc.ops.elementwise import BOOL, NUMBERS, accept
 
 
 @dataclass(frozen=True, slots=True)
-class ReduceAttrs(Attributes):
+class ReduceAttributes(Attributes):
     """``axes`` that are reduced, none meaning that nothing is; ``keepdims`` leaves them as dims of 1."""
 
     axes: tuple[int, ...]
@@ -28,7 +28,7 @@ class ReduceAttrs(Attributes):
 
 
 @dataclass(frozen=True, slots=True)
-class ArgAttrs(Attributes):
+class ArgAttributes(Attributes):
     """``select_last``: the last of equal values, else the first."""
 
     axis: int
@@ -37,12 +37,12 @@ class ArgAttrs(Attributes):
 
 
 @dataclass(frozen=True, slots=True)
-class SoftmaxAttrs(Attributes):
+class SoftmaxAttributes(Attributes):
     axis: int = -1
 
 
 @dataclass(frozen=True, slots=True)
-class CumsumAttrs(Attributes):
+class CumsumAttributes(Attributes):
     """``exclusive``: without the element itself; ``reverse``: from the end."""
 
     axis: int
@@ -51,7 +51,7 @@ class CumsumAttrs(Attributes):
 
 
 @dataclass(frozen=True, slots=True)
-class TopKAttrs(Attributes):
+class TopKAttributes(Attributes):
     k: int
     axis: int = -1
     largest: bool = True
@@ -69,17 +69,17 @@ def _reduced(x: TensorType, axes: Sequence[int], keepdims: bool, dtype: str) -> 
 def _reduction(name: str, reference: Callable[..., Any], dtypes: Sequence[str], shape_value: bool = False) -> OpDef:
     """A row: ``reference(x, axis=..., keepdims=...)`` in numpy's terms."""
 
-    def relation(types: Sequence[TensorType], attrs: ReduceAttrs) -> TensorType:
+    def relation(types: Sequence[TensorType], attrs: ReduceAttributes) -> TensorType:
         accept(types[0], dtypes)
         return _reduced(types[0], attrs.axes if types[0].rank else (), attrs.keepdims, types[0].dtype)
 
-    def compute(attrs: ReduceAttrs, x: np.ndarray) -> np.ndarray:
+    def compute(attrs: ReduceAttributes, x: np.ndarray) -> np.ndarray:
         wide = x.astype("float32") if x.dtype == np.float16 else x
         with np.errstate(all="ignore"):
             done = reference(wide, axis=tuple(attrs.axes) if x.ndim else (), keepdims=attrs.keepdims)
         return np.asarray(done).astype(x.dtype)
 
-    return OpDef(name, relation, compute, Fusion.REDUCTION, ReduceAttrs, 1, shape_value)
+    return OpDef(name, relation, compute, Fusion.REDUCTION, ReduceAttributes, 1, shape_value)
 
 
 def _sum(x: np.ndarray, **how: Any) -> Any:
@@ -103,7 +103,7 @@ def _min(x: np.ndarray, **how: Any) -> Any:
     return np.min(x, initial=np.inf if x.dtype.kind == "f" else np.iinfo(x.dtype).max, **how)
 
 
-def _arg_relation(types: Sequence[TensorType], attrs: ArgAttrs) -> TensorType:
+def _arg_relation(types: Sequence[TensorType], attrs: ArgAttributes) -> TensorType:
     x = types[0]
     accept(x, NUMBERS)
     axis = normalise_axis(attrs.axis, x.rank)
@@ -113,7 +113,7 @@ def _arg_relation(types: Sequence[TensorType], attrs: ArgAttrs) -> TensorType:
 
 
 def _arg(find: Callable[..., Any]) -> Callable[..., np.ndarray]:
-    def compute(attrs: ArgAttrs, x: np.ndarray) -> np.ndarray:
+    def compute(attrs: ArgAttributes, x: np.ndarray) -> np.ndarray:
         if not x.ndim:
             return np.zeros((), "int64")
         values = np.flip(x, attrs.axis) if attrs.select_last else x
@@ -135,7 +135,7 @@ def _shifted(x: np.ndarray, axis: int) -> np.ndarray:
     return np.asarray(wide - np.max(wide, axis=axis, keepdims=True, initial=-np.inf))
 
 
-def _softmax(attrs: SoftmaxAttrs, x: np.ndarray) -> np.ndarray:
+def _softmax(attrs: SoftmaxAttributes, x: np.ndarray) -> np.ndarray:
     if not x.ndim:
         return np.where(np.isfinite(x), 1, np.nan).astype(x.dtype)
     with np.errstate(all="ignore"):
@@ -143,7 +143,7 @@ def _softmax(attrs: SoftmaxAttrs, x: np.ndarray) -> np.ndarray:
         return np.asarray(powers / np.sum(powers, axis=attrs.axis, keepdims=True)).astype(x.dtype)
 
 
-def _log_softmax(attrs: SoftmaxAttrs, x: np.ndarray) -> np.ndarray:
+def _log_softmax(attrs: SoftmaxAttributes, x: np.ndarray) -> np.ndarray:
     if not x.ndim:
         return np.where(np.isfinite(x), 0, np.nan).astype(x.dtype)
     with np.errstate(all="ignore"):
@@ -151,7 +151,7 @@ def _log_softmax(attrs: SoftmaxAttrs, x: np.ndarray) -> np.ndarray:
         return np.asarray(shifted - np.log(np.sum(np.exp(shifted), axis=attrs.axis, keepdims=True))).astype(x.dtype)
 
 
-def _cumsum_relation(types: Sequence[TensorType], attrs: CumsumAttrs) -> TensorType:
+def _cumsum_relation(types: Sequence[TensorType], attrs: CumsumAttributes) -> TensorType:
     accept(types[0], NUMBERS)
     if not types[0].rank:
         raise InvalidModel("takes a tensor of rank 1 or more, not a scalar")
@@ -159,7 +159,7 @@ def _cumsum_relation(types: Sequence[TensorType], attrs: CumsumAttrs) -> TensorT
     return types[0]
 
 
-def _cumsum(attrs: CumsumAttrs, x: np.ndarray) -> np.ndarray:
+def _cumsum(attrs: CumsumAttributes, x: np.ndarray) -> np.ndarray:
     wide = x.astype("float32") if x.dtype == np.float16 else x
     if attrs.reverse:
         wide = np.flip(wide, attrs.axis)
@@ -170,7 +170,7 @@ def _cumsum(attrs: CumsumAttrs, x: np.ndarray) -> np.ndarray:
     return np.asarray(np.flip(total, attrs.axis) if attrs.reverse else total).astype(x.dtype)
 
 
-def _top_k_relation(types: Sequence[TensorType], attrs: TopKAttrs) -> TupleType:
+def _top_k_relation(types: Sequence[TensorType], attrs: TopKAttributes) -> TupleType:
     x = types[0]
     accept(x, NUMBERS)
     if not x.rank:
@@ -183,7 +183,7 @@ def _top_k_relation(types: Sequence[TensorType], attrs: TopKAttrs) -> TupleType:
     return TupleType((TensorType(shape, x.dtype, x.device), TensorType(shape, "int64", x.device)))
 
 
-def _top_k(attrs: TopKAttrs, x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+def _top_k(attrs: TopKAttributes, x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """NaN counts as the greatest value, as in PyTorch."""
     if attrs.largest:
         order = x.shape[attrs.axis] - 1 - np.argsort(np.flip(x, attrs.axis), axis=attrs.axis, kind="stable")
@@ -201,12 +201,12 @@ max_ = _reduction("max", _max, NUMBERS)
 min_ = _reduction("min", _min, NUMBERS)
 all_ = _reduction("all", np.all, BOOL)
 any_ = _reduction("any", np.any, BOOL)
-argmax = OpDef("argmax", _arg_relation, _arg(np.argmax), Fusion.REDUCTION, ArgAttrs)
-argmin = OpDef("argmin", _arg_relation, _arg(np.argmin), Fusion.REDUCTION, ArgAttrs)
-softmax = OpDef("softmax", _along_axis, _softmax, Fusion.OPAQUE, SoftmaxAttrs)
-log_softmax = OpDef("log_softmax", _along_axis, _log_softmax, Fusion.OPAQUE, SoftmaxAttrs)
-cumsum = OpDef("cumsum", _cumsum_relation, _cumsum, Fusion.OPAQUE, CumsumAttrs)
-top_k = OpDef("top_k", _top_k_relation, _top_k, Fusion.OPAQUE, TopKAttrs)
+argmax = OpDef("argmax", _arg_relation, _arg(np.argmax), Fusion.REDUCTION, ArgAttributes)
+argmin = OpDef("argmin", _arg_relation, _arg(np.argmin), Fusion.REDUCTION, ArgAttributes)
+softmax = OpDef("softmax", _along_axis, _softmax, Fusion.OUT_FUSABLE, SoftmaxAttributes)
+log_softmax = OpDef("log_softmax", _along_axis, _log_softmax, Fusion.OUT_FUSABLE, SoftmaxAttributes)
+cumsum = OpDef("cumsum", _cumsum_relation, _cumsum, Fusion.OPAQUE, CumsumAttributes)
+top_k = OpDef("top_k", _top_k_relation, _top_k, Fusion.OPAQUE, TopKAttributes)
 """(values, int64 indices) of the k greatest or least, in order; of equal values the lower index comes first."""
 
 __all__ = [

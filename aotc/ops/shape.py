@@ -19,28 +19,28 @@ PAD_MODES = ("constant", "reflect", "edge", "wrap")
 
 
 @dataclass(frozen=True, slots=True)
-class ShapeAttrs(Attributes):
+class ShapeAttributes(Attributes):
     """``shape`` of the result, every dim explicit."""
 
     shape: tuple[Dim, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class TransposeAttrs(Attributes):
+class TransposeAttributes(Attributes):
     """Axis i of the result is axis ``axes[i]`` of x."""
 
     axes: tuple[int, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class TileAttrs(Attributes):
+class TileAttributes(Attributes):
     """``repeats`` per axis."""
 
     repeats: tuple[Dim, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class SliceAttrs(Attributes):
+class SliceAttributes(Attributes):
     """One ``begin``, ``end`` and ``step`` per axis, normalised: 0 <= begin, end <= dim. With a negative step, ``end`` is
     exclusive too and may be -1: past the front."""
 
@@ -50,12 +50,12 @@ class SliceAttrs(Attributes):
 
 
 @dataclass(frozen=True, slots=True)
-class ConcatAttrs(Attributes):
+class ConcatAttributes(Attributes):
     axis: int
 
 
 @dataclass(frozen=True, slots=True)
-class PadAttrs(Attributes):
+class PadAttributes(Attributes):
     """Elements added ``before`` and ``after`` each axis; ``value`` is for mode constant."""
 
     before: tuple[Dim, ...]
@@ -65,7 +65,7 @@ class PadAttrs(Attributes):
 
 
 @dataclass(frozen=True, slots=True)
-class LayoutTransformAttrs(Attributes):
+class LayoutTransformAttributes(Attributes):
     """``channels``: the true number, without the padding of the last block."""
 
     block: int
@@ -75,14 +75,14 @@ class LayoutTransformAttrs(Attributes):
 
 
 @dataclass(frozen=True, slots=True)
-class FullAttrs(Attributes):
+class FullAttributes(Attributes):
     shape: tuple[Dim, ...]
     value: float | int | bool
     dtype: str
 
 
 @dataclass(frozen=True, slots=True)
-class ArangeAttrs(Attributes):
+class ArangeAttributes(Attributes):
     """``start + i * step`` for i in 0 .. count - 1."""
 
     start: float | Dim
@@ -92,7 +92,7 @@ class ArangeAttrs(Attributes):
 
 
 @dataclass(frozen=True, slots=True)
-class DimsAttrs(Attributes):
+class DimsAttributes(Attributes):
     """``values`` as int64[n], or the only one as int64[] where ``scalar``."""
 
     values: tuple[Dim, ...]
@@ -100,7 +100,7 @@ class DimsAttrs(Attributes):
 
 
 @dataclass(frozen=True, slots=True)
-class TriluAttrs(Attributes):
+class TriluAttributes(Attributes):
     """Keeps the upper or lower triangle of the last two axes, from diagonal ``k``; the rest is zero."""
 
     upper: bool = True
@@ -128,7 +128,7 @@ def _surely_differ(left: Dim, right: Dim) -> bool:
     return (low is not None and low > 0) or (high is not None and high < 0)
 
 
-def _reshape_relation(types: Sequence[TensorType], attrs: ShapeAttrs) -> TensorType:
+def _reshape_relation(types: Sequence[TensorType], attrs: ShapeAttributes) -> TensorType:
     """Dims that cannot be compared at compile time are accepted: so a reshape also states that two dims are equal."""
     x = types[0]
     _not_negative("the shape", attrs.shape)
@@ -138,14 +138,14 @@ def _reshape_relation(types: Sequence[TensorType], attrs: ShapeAttrs) -> TensorT
     return _like(x, attrs.shape)
 
 
-def _transpose_relation(types: Sequence[TensorType], attrs: TransposeAttrs) -> TensorType:
+def _transpose_relation(types: Sequence[TensorType], attrs: TransposeAttributes) -> TensorType:
     x = types[0]
     if sorted(attrs.axes) != list(range(x.rank)):
         raise InvalidModel(f"axes {attrs.axes} must name each axis of {format_shape(x.shape)} once, from 0 to {x.rank - 1}")
     return _like(x, [x.shape[axis] for axis in attrs.axes])
 
 
-def _broadcast_relation(types: Sequence[TensorType], attrs: ShapeAttrs) -> TensorType:
+def _broadcast_relation(types: Sequence[TensorType], attrs: ShapeAttributes) -> TensorType:
     x = types[0]
     tail = attrs.shape[len(attrs.shape) - x.rank :]
     if len(attrs.shape) < x.rank or any(dim not in (1, wanted) for dim, wanted in zip(x.shape, tail, strict=True)):
@@ -153,14 +153,14 @@ def _broadcast_relation(types: Sequence[TensorType], attrs: ShapeAttrs) -> Tenso
     return _like(x, attrs.shape)
 
 
-def _tile_relation(types: Sequence[TensorType], attrs: TileAttrs) -> TensorType:
+def _tile_relation(types: Sequence[TensorType], attrs: TileAttributes) -> TensorType:
     x = types[0]
     _per_axis("repeats", attrs.repeats, x)
     _not_negative("repeats", attrs.repeats)
     return _like(x, [dim * count for dim, count in zip(x.shape, attrs.repeats, strict=True)])
 
 
-def _slice_relation(types: Sequence[TensorType], attrs: SliceAttrs) -> TensorType:
+def _slice_relation(types: Sequence[TensorType], attrs: SliceAttributes) -> TensorType:
     x = types[0]
     shape: list[Dim] = []
     for name, values in (("begins", attrs.begins), ("ends", attrs.ends), ("steps", attrs.steps)):
@@ -174,12 +174,12 @@ def _slice_relation(types: Sequence[TensorType], attrs: SliceAttrs) -> TensorTyp
     return _like(x, shape)
 
 
-def _slice(attrs: SliceAttrs, x: np.ndarray) -> np.ndarray:
+def _slice(attrs: SliceAttributes, x: np.ndarray) -> np.ndarray:
     ends = [None if end == -1 and step < 0 else end for end, step in zip(attrs.ends, attrs.steps, strict=True)]
     return x[tuple(slice(*part) for part in zip(attrs.begins, ends, attrs.steps, strict=True))]
 
 
-def _concat_relation(types: Sequence[TensorType], attrs: ConcatAttrs) -> TensorType:
+def _concat_relation(types: Sequence[TensorType], attrs: ConcatAttributes) -> TensorType:
     first = types[0]
     same_dtype(types)
     if not first.rank:
@@ -195,7 +195,7 @@ def _concat_relation(types: Sequence[TensorType], attrs: ConcatAttrs) -> TensorT
     return _like(first, (*first.shape[:axis], length, *first.shape[axis + 1 :]))
 
 
-def _pad_relation(types: Sequence[TensorType], attrs: PadAttrs) -> TensorType:
+def _pad_relation(types: Sequence[TensorType], attrs: PadAttributes) -> TensorType:
     x = types[0]
     if attrs.mode not in PAD_MODES:
         raise InvalidModel(f"mode is {', '.join(PAD_MODES)}, not {attrs.mode!r}")
@@ -210,7 +210,7 @@ def _pad_relation(types: Sequence[TensorType], attrs: PadAttrs) -> TensorType:
     return _like(x, [b + dim + a for b, dim, a in zip(attrs.before, x.shape, attrs.after, strict=True)])
 
 
-def _pad(attrs: PadAttrs, x: np.ndarray) -> np.ndarray:
+def _pad(attrs: PadAttributes, x: np.ndarray) -> np.ndarray:
     widths: Any = list(zip(attrs.before, attrs.after, strict=True))
     if attrs.mode == "constant":
         return np.pad(x, widths, constant_values=np.asarray(attrs.value).astype(x.dtype))
@@ -218,7 +218,7 @@ def _pad(attrs: PadAttrs, x: np.ndarray) -> np.ndarray:
     return np.pad(x, widths, mode=modes[attrs.mode])
 
 
-def _layout_relation(types: Sequence[TensorType], attrs: LayoutTransformAttrs) -> TensorType:
+def _layout_relation(types: Sequence[TensorType], attrs: LayoutTransformAttributes) -> TensorType:
     x, blocks, axis = types[0], ceildiv(attrs.channels, attrs.block), attrs.axis
     if attrs.inverse:
         if not 0 <= axis < x.rank - 1 or x.shape[axis] != blocks or x.shape[-1] != attrs.block:
@@ -230,7 +230,7 @@ def _layout_relation(types: Sequence[TensorType], attrs: LayoutTransformAttrs) -
     return _like(x, (*x.shape[:axis], blocks, *x.shape[axis + 1 :], attrs.block))
 
 
-def _layout(attrs: LayoutTransformAttrs, x: np.ndarray) -> np.ndarray:
+def _layout(attrs: LayoutTransformAttributes, x: np.ndarray) -> np.ndarray:
     axis, blocks = attrs.axis, -(-attrs.channels // attrs.block)
     if attrs.inverse:
         plain = np.moveaxis(x, -1, axis + 1)
@@ -242,48 +242,48 @@ def _layout(attrs: LayoutTransformAttrs, x: np.ndarray) -> np.ndarray:
     return np.moveaxis(padded, axis + 1, -1)
 
 
-def _full_relation(types: Sequence[TensorType], attrs: FullAttrs | ArangeAttrs) -> TensorType:
-    shape = attrs.shape if isinstance(attrs, FullAttrs) else (attrs.count,)
+def _full_relation(types: Sequence[TensorType], attrs: FullAttributes | ArangeAttributes) -> TensorType:
+    shape = attrs.shape if isinstance(attrs, FullAttributes) else (attrs.count,)
     if attrs.dtype not in DTYPES:
         raise InvalidModel(f"dtype is one of {', '.join(DTYPES)}, not {attrs.dtype!r}")
     _not_negative("the shape", shape)
     return TensorType(shape, attrs.dtype)
 
 
-def _full(attrs: FullAttrs) -> np.ndarray:
+def _full(attrs: FullAttributes) -> np.ndarray:
     shape: Any = attrs.shape
     return np.full(shape, np.asarray(attrs.value).astype(attrs.dtype))
 
 
-def _arange(attrs: ArangeAttrs) -> np.ndarray:
+def _arange(attrs: ArangeAttributes) -> np.ndarray:
     """Floats as start + i * step in float64, rounded once; PyTorch and numpy compute so."""
     assert isinstance(attrs.count, int)
     return np.asarray(np.arange(attrs.count) * np.asarray(attrs.step) + np.asarray(attrs.start)).astype(attrs.dtype)
 
 
-def _dims_relation(types: Sequence[TensorType], attrs: DimsAttrs) -> TensorType:
+def _dims_relation(types: Sequence[TensorType], attrs: DimsAttributes) -> TensorType:
     if attrs.scalar and len(attrs.values) != 1:
         raise InvalidModel(f"a scalar is one value, not {len(attrs.values)}")
     return TensorType(() if attrs.scalar else (len(attrs.values),), "int64")
 
 
-def _dims(attrs: DimsAttrs) -> np.ndarray:
+def _dims(attrs: DimsAttributes) -> np.ndarray:
     dtype = "int64" if all(isinstance(value, int) for value in attrs.values) else object
     values = np.array(attrs.values, dtype)
     return values.reshape(()) if attrs.scalar else values
 
 
-def _trilu_relation(types: Sequence[TensorType], attrs: TriluAttrs) -> TensorType:
+def _trilu_relation(types: Sequence[TensorType], attrs: TriluAttributes) -> TensorType:
     if types[0].rank < 2:
         raise InvalidModel(f"takes a tensor of rank 2 or more, not {format_shape(types[0].shape)}")
     return types[0]
 
 
-def _trilu(attrs: TriluAttrs, x: np.ndarray) -> np.ndarray:
+def _trilu(attrs: TriluAttributes, x: np.ndarray) -> np.ndarray:
     return np.triu(x, attrs.k) if attrs.upper else np.tril(x, attrs.k)
 
 
-def _concat(attrs: ConcatAttrs, *arrays: np.ndarray) -> np.ndarray:
+def _concat(attrs: ConcatAttributes, *arrays: np.ndarray) -> np.ndarray:
     return np.concatenate(arrays, attrs.axis)
 
 
@@ -291,21 +291,23 @@ def _int64_of_rank(types: Sequence[TensorType], attrs: Any) -> TensorType:
     return TensorType((types[0].rank,), "int64")
 
 
-reshape = OpDef("reshape", _reshape_relation, lambda attrs, x: x.reshape(attrs.shape), Fusion.INJECTIVE, ShapeAttrs, 1, True)
-transpose = OpDef("transpose", _transpose_relation, lambda attrs, x: x.transpose(attrs.axes), Fusion.INJECTIVE, TransposeAttrs, 1, True)
-broadcast_to = OpDef(
-    "broadcast_to", _broadcast_relation, lambda attrs, x: np.broadcast_to(x, attrs.shape), Fusion.BROADCAST, ShapeAttrs, 1, True
+reshape = OpDef("reshape", _reshape_relation, lambda attrs, x: x.reshape(attrs.shape), Fusion.INJECTIVE, ShapeAttributes, 1, True)
+transpose = OpDef(
+    "transpose", _transpose_relation, lambda attrs, x: x.transpose(attrs.axes), Fusion.INJECTIVE, TransposeAttributes, 1, True
 )
-tile = OpDef("tile", _tile_relation, lambda attrs, x: np.tile(x, attrs.repeats), Fusion.INJECTIVE, TileAttrs, 1, True)
-slice_ = OpDef("slice", _slice_relation, _slice, Fusion.INJECTIVE, SliceAttrs, 1, True)
-concat = OpDef("concat", _concat_relation, _concat, Fusion.INJECTIVE, ConcatAttrs, None, True)
-pad = OpDef("pad", _pad_relation, _pad, Fusion.INJECTIVE, PadAttrs)
-layout_transform = OpDef("layout_transform", _layout_relation, _layout, Fusion.INJECTIVE, LayoutTransformAttrs)
-full = OpDef("full", _full_relation, _full, Fusion.ELEMENTWISE, FullAttrs, 0, True)
-arange = OpDef("arange", _full_relation, _arange, Fusion.INJECTIVE, ArangeAttrs, 0)
+broadcast_to = OpDef(
+    "broadcast_to", _broadcast_relation, lambda attrs, x: np.broadcast_to(x, attrs.shape), Fusion.BROADCAST, ShapeAttributes, 1, True
+)
+tile = OpDef("tile", _tile_relation, lambda attrs, x: np.tile(x, attrs.repeats), Fusion.INJECTIVE, TileAttributes, 1, True)
+slice_ = OpDef("slice", _slice_relation, _slice, Fusion.INJECTIVE, SliceAttributes, 1, True)
+concat = OpDef("concat", _concat_relation, _concat, Fusion.INJECTIVE, ConcatAttributes, None, True)
+pad = OpDef("pad", _pad_relation, _pad, Fusion.INJECTIVE, PadAttributes)
+layout_transform = OpDef("layout_transform", _layout_relation, _layout, Fusion.INJECTIVE, LayoutTransformAttributes)
+full = OpDef("full", _full_relation, _full, Fusion.ELEMENTWISE, FullAttributes, 0, True)
+arange = OpDef("arange", _full_relation, _arange, Fusion.INJECTIVE, ArangeAttributes, 0)
 shape_of = OpDef("shape_of", _int64_of_rank, lambda attrs, x: np.array(x.shape, "int64"), Fusion.OPAQUE, NoAttributes, 1, True)
-dims = OpDef("dims", _dims_relation, _dims, Fusion.ELEMENTWISE, DimsAttrs, 0, True)
-trilu = OpDef("trilu", _trilu_relation, _trilu, Fusion.INJECTIVE, TriluAttrs)
+dims = OpDef("dims", _dims_relation, _dims, Fusion.ELEMENTWISE, DimsAttributes, 0, True)
+trilu = OpDef("trilu", _trilu_relation, _trilu, Fusion.INJECTIVE, TriluAttributes)
 
 __all__ = [
     "arange", "broadcast_to", "concat", "dims", "full", "layout_transform", "pad", "reshape", "shape_of", "slice_", "tile",
