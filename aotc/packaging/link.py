@@ -1,0 +1,128 @@
+"""Links kernels, stubs, runtime, plan and weights into the one file that goes to the board."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from aotc.errors import BuildError
+from aotc.packaging import header as headers
+from aotc.packaging.elf_check import ElfReport, check_kernels, check_output, inspect_elf, needs_builtins, text_size
+from aotc.packaging.elf_object import MACHINES, Blob, write_object
+from aotc.packaging.header import Header
+from aotc.packaging.manifest import Manifest
+from aotc.packaging.toolchain import Toolchain, compile_all, toolchain
+
+CSRC = Path(__file__).resolve().parent.parent / "runtime" / "csrc"
+RUNTIME_SOURCES = ("runtime.c",)
+STUB_HEADERS = ("aotc_kernel.h",)
+VERSION_SCRIPT = "{ global: aotc_model; local: *; };\n"
+WEIGHTS_ALIGNMENT = {"x86_64": 4096, "aarch64": 65536}  # the largest page of a kernel for it
+MAXIMUM_WEIGHTS = 1 << 30
+
+
+@dataclass(frozen=True)
+class Parts:
+    """All that goes into a file, in a fixed order. ``kernels``: object code; ``stubs``: C source, with aotc_kernel.h on its
+    include path; ``weights``: a file, streamed."""
+
+    kernels: Sequence[bytes]
+    stubs: str
+    plan: bytes
+    manifest: Manifest
+    weights: Path
+
+
+@dataclass(frozen=True)
+class Linked:
+    """A file that was linked and passed the checks."""
+
+    path: Path
+    header: Header
+    elf: ElfReport
+
+
+def link(parts: Parts, output: Path, *, compiler: str | None = None) -> Linked:
+    """Write ``output``. It appears whole or not at all, replacing what was there.
+
+    ``compiler``: a gcc to use instead of the ziglang wheel, see ``toolchain``. Raises BuildError if a tool fails, the output's folder
+    cannot be written or is full, or the result would not load on the target.
+    """
+    target = parts.manifest.target
+    tools = toolchain(target.triple, target.glibc, compiler)
+    check_kernels(parts.kernels)
+    if parts.manifest.weights_size > MAXIMUM_WEIGHTS:
+        raise BuildError(f"the weights have {parts.manifest.weights_size} bytes, one file holds at most {MAXIMUM_WEIGHTS}; use a smaller precision or model")
+    output = output.absolute()
+    try:
+        work = Path(tempfile.mkdtemp(prefix=f".{output.name}.", dir=output.parent))
+    except OSError as error:
+        raise BuildError(f"cannot write to the folder {output.parent}: {error.strerror}; choose another output") from error
+    try:
+        made = work / "model.so"
+        header = _link(parts, tools, work, made)
+        report = check_output(made, target.glibc)
+        os.replace(made, output)
+        return Linked(output, header, report)
+    except OSError as error:
+        raise BuildError(f"cannot write {output}: {error.strerror}; free space or choose another output") from error
+    finally:
+        shutil.rmtree(work, ignore_errors=True)
+
+
+def runtime_objects(tools: Toolchain) -> list[Path]:
+    """The runtime's objects for a target, compiled once and cached."""
+    return compile_all(tools, [CSRC / name for name in RUNTIME_SOURCES], sorted(CSRC.glob("*.h")))
+
+
+def _link(parts: Parts, tools: Toolchain, work: Path, path: Path) -> Header:
+    """Make the file ``path`` with the help of files in the folder ``work``."""
+    architecture = tools.triple.split("-")[0]
+    target, manifest = parts.manifest.target, parts.manifest.to_json()
+    header = Header(
+        abi_version=parts.manifest.abi_version,
+        machine=MACHINES[architecture],
+        target=target.name,
+        features=target.features,
+        glibc=target.glibc,
+        plan_size=len(parts.plan),
+        manifest_size=len(manifest),
+        weights_size=parts.manifest.weights_size,
+    )
+    blobs = work / "blobs.o"
+    write_object(
+        blobs,
+        architecture,
+        [
+            Blob(headers.SECTION, "aotc_file_header", header.pack()),
+            Blob(headers.MANIFEST_SECTION, "aotc_blob_manifest", manifest + b"\0"),
+            Blob(headers.PLAN_SECTION, "aotc_blob_plan", parts.plan),
+            Blob(headers.WEIGHTS_SECTION, "aotc_blob_weights", parts.weights, WEIGHTS_ALIGNMENT[architecture]),
+        ],
+    )
+    objects = [*_write_kernels(parts.kernels, work), *_compile_stubs(parts.stubs, tools, work), *runtime_objects(tools), blobs]
+    script = work / "exports.map"
+    script.write_text(VERSION_SCRIPT)
+    tools.link(objects, script, path, builtins=needs_builtins(parts.kernels))
+    sections = inspect_elf(path).sections
+    kernel_text = sum(text_size(code) for code in parts.kernels)
+    text = sum(sections.get(name, (0, 0))[1] for name in (".text", ".plt", ".init", ".fini"))
+    final = replace(header, kernel_text=kernel_text, runtime_text=max(0, text - kernel_text))
+    return headers.seal(path, final, sections[headers.SECTION][0], sections[headers.WEIGHTS_SECTION])
+
+
+def _write_kernels(kernels: Sequence[bytes], work: Path) -> list[Path]:
+    paths = [work / f"kernel{index}.o" for index in range(len(kernels))]
+    for path, code in zip(paths, kernels):
+        path.write_bytes(code)
+    return paths
+
+
+def _compile_stubs(stubs: str, tools: Toolchain, work: Path) -> list[Path]:
+    source = work / "stubs.c"
+    source.write_text(stubs)
+    return compile_all(tools, [source], [CSRC / name for name in STUB_HEADERS], include=CSRC)

@@ -1,0 +1,169 @@
+"""What a built file says of itself: JSON in the section .aotc.manifest, in one canonical form so that builds repeat.
+
+Loaders read the ABI version and the target before any code of the file runs; ``aotc inspect`` and the application's
+``aotc_manifest`` show the rest. Fields are only added within one ``FORMAT_VERSION``.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Union
+
+from aotc.errors import RuntimeFailure
+from aotc.ir.dims import Dim
+from aotc.lowering.plan import EntryPoint, ExecutionPlan, TensorSpec
+
+FORMAT_VERSION = 1
+ABI_VERSION = 1
+"""AOTC_ABI_VERSION of aotc.h, which a test compares."""
+
+
+@dataclass(frozen=True)
+class TargetInfo:
+    """What the file was built for. ``glibc``: the newest version that it may need; ``jetpack``: None off the Jetsons."""
+
+    name: str
+    triple: str
+    mcpu: str
+    features: tuple[str, ...]
+    glibc: tuple[int, int]
+    jetpack: str | None = None
+
+
+@dataclass(frozen=True)
+class TensorInfo:
+    """An input or output; a dim is a number, or a text over the entry point's symbols."""
+
+    name: str
+    dtype: str
+    shape: tuple[Union[int, str], ...]
+
+
+@dataclass(frozen=True)
+class SymbolInfo:
+    """A dim known at run time; ``upper`` None: without bound."""
+
+    name: str
+    lower: int
+    upper: int | None
+
+
+@dataclass(frozen=True)
+class EntryPointInfo:
+    """Sizes in bytes; None where they depend on the shapes of the inputs."""
+
+    name: str
+    inputs: tuple[TensorInfo, ...]
+    outputs: tuple[TensorInfo, ...]
+    symbols: tuple[SymbolInfo, ...]
+    steps: int
+    arena_size: int | None
+    arena_lower_bound: int | None
+
+
+@dataclass(frozen=True)
+class Manifest:
+    """``metadata``: the user's own texts (labels, licence, the model's metadata). Digests are SHA-256 in hexadecimal."""
+
+    aotc_version: str
+    target: TargetInfo
+    entry_points: tuple[EntryPointInfo, ...]
+    plan_size: int
+    weights_size: int
+    plan_sha256: str
+    weights_sha256: str
+    precision: str = "fp32"
+    metadata: Mapping[str, str] = field(default_factory=dict)
+    abi_version: int = ABI_VERSION
+    format_version: int = FORMAT_VERSION
+
+    def to_json(self) -> bytes:
+        """Canonical: sorted keys, no blanks, UTF-8."""
+        return json.dumps(dataclasses.asdict(self), sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False).encode()
+
+
+def make_manifest(
+    plan: ExecutionPlan,
+    plan_bytes: bytes,
+    weights: Path,
+    target: TargetInfo,
+    *,
+    aotc_version: str,
+    precision: str = "fp32",
+    metadata: Mapping[str, str] | None = None,
+) -> Manifest:
+    """The manifest of a build. ``weights`` is the blob's file, read in pieces."""
+    return Manifest(
+        aotc_version=aotc_version,
+        target=target,
+        entry_points=tuple(_entry_point(entry) for entry in plan.entry_points),
+        plan_size=len(plan_bytes),
+        weights_size=weights.stat().st_size,
+        plan_sha256=hashlib.sha256(plan_bytes).hexdigest(),
+        weights_sha256=file_sha256(weights),
+        precision=precision,
+        metadata=dict(metadata or {}),
+    )
+
+
+def parse_manifest(data: bytes) -> Manifest:
+    """Read a manifest back; unknown fields are passed over. Raises RuntimeFailure if it is not one of this format."""
+    try:
+        tree = json.loads(data)
+        if tree["format_version"] != FORMAT_VERSION:
+            raise RuntimeFailure(f"manifest format {tree['format_version']}, this aotc reads {FORMAT_VERSION}; use the aotc that built the file")
+        return Manifest(
+            **{
+                **_known(Manifest, tree),
+                "target": TargetInfo(**{**_known(TargetInfo, tree["target"]), "features": tuple(tree["target"]["features"]), "glibc": tuple(tree["target"]["glibc"])}),
+                "entry_points": tuple(_parse_entry_point(entry) for entry in tree["entry_points"]),
+            }
+        )
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        raise RuntimeFailure(f"the manifest is damaged ({error}); build the file again") from error
+
+
+def file_sha256(path: Path) -> str:
+    """SHA-256 of a file, read in pieces."""
+    digest = hashlib.sha256()
+    with path.open("rb") as file:
+        while piece := file.read(1 << 20):
+            digest.update(piece)
+    return digest.hexdigest()
+
+
+def _entry_point(entry: EntryPoint) -> EntryPointInfo:
+    return EntryPointInfo(
+        name=entry.name,
+        inputs=tuple(_tensor(spec) for spec in entry.inputs),
+        outputs=tuple(_tensor(spec) for spec in entry.outputs),
+        symbols=tuple(SymbolInfo(symbol.name, symbol.lower, symbol.upper) for symbol in entry.symbols),
+        steps=len(entry.steps),
+        arena_size=entry.arena_size,
+        arena_lower_bound=entry.arena_lower_bound,
+    )
+
+
+def _tensor(spec: TensorSpec) -> TensorInfo:
+    return TensorInfo(spec.name, spec.dtype, tuple(_dim(dim) for dim in spec.shape))
+
+
+def _dim(dim: Dim) -> int | str:
+    return dim if isinstance(dim, int) else str(dim)
+
+
+def _parse_entry_point(tree: Mapping[str, Any]) -> EntryPointInfo:
+    def tensors(key: str) -> tuple[TensorInfo, ...]:
+        return tuple(TensorInfo(item["name"], item["dtype"], tuple(item["shape"])) for item in tree[key])
+
+    symbols = tuple(SymbolInfo(**_known(SymbolInfo, item)) for item in tree["symbols"])
+    return EntryPointInfo(**{**_known(EntryPointInfo, tree), "inputs": tensors("inputs"), "outputs": tensors("outputs"), "symbols": symbols})
+
+
+def _known(kind: type, tree: Mapping[str, Any]) -> dict[str, Any]:
+    return {item.name: tree[item.name] for item in dataclasses.fields(kind) if item.name in tree}
