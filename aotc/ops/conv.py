@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -102,8 +104,7 @@ def _blocked_relation(x: TensorType, w: TensorType, attrs: ConvAttributes, dtype
 def _extents(spatial: tuple[Dim, ...], kernel: tuple[Dim, ...], attrs: ConvAttributes) -> list[Dim]:
     check_windows(len(spatial), attrs.strides, attrs.padding, attrs.dilation)
     return [
-        output_extent(size, kernel[i], attrs.strides[i], pads_of(attrs.padding, i), attrs.dilation[i])
-        for i, size in enumerate(spatial)
+        output_extent(size, kernel[i], attrs.strides[i], pads_of(attrs.padding, i), attrs.dilation[i]) for i, size in enumerate(spatial)
     ]
 
 
@@ -143,10 +144,11 @@ def _conv(attrs: ConvAttributes, x: np.ndarray, w: np.ndarray, groups: int) -> n
     padded = pad_for_windows(x.astype(dtype), outputs, kernel, attrs.strides, attrs.padding, attrs.dilation, 0)
     grouped = padded.reshape(x.shape[0], groups, w.shape[1], *padded.shape[2:])
     weights = w.astype(dtype).reshape(groups, w.shape[0] // groups, w.shape[1], *kernel)
-    total = np.zeros((x.shape[0], groups, w.shape[0] // groups, int(np.prod(outputs))), dtype)
+    total = np.zeros((x.shape[0], groups, w.shape[0] // groups, math.prod(outputs)), dtype)
     for tap in taps(kernel):
-        window = grouped[(..., *tap_slices(tap, outputs, attrs.strides, attrs.dilation))]
-        total += _contract(weights[(..., *tap)], window.reshape(*window.shape[:3], -1))
+        at: Any = (..., *tap)
+        window = grouped[tap_slices(tap, outputs, attrs.strides, attrs.dilation)]
+        total += _contract(weights[at], window.reshape(*window.shape[:3], math.prod(outputs)))
     return total.reshape(x.shape[0], w.shape[0], *outputs).astype(x.dtype)
 
 
@@ -183,7 +185,7 @@ def _transposed_extent(size: Dim, kernel: Dim, attrs: ConvTransposeAttributes, a
 
 def _transpose_reference(attrs: ConvTransposeAttributes, x: np.ndarray, w: np.ndarray) -> np.ndarray:
     kernel, spatial, dtype = w.shape[2:], x.shape[2:], accumulation_dtype(x.dtype)
-    grouped = x.astype(dtype).reshape(x.shape[0], attrs.groups, x.shape[1] // attrs.groups, -1)
+    grouped = x.astype(dtype).reshape(x.shape[0], attrs.groups, x.shape[1] // attrs.groups, math.prod(spatial))
     weights = w.astype(dtype).reshape(attrs.groups, w.shape[0] // attrs.groups, w.shape[1], *kernel)
     full = [
         (n - 1) * s + (k - 1) * d + 1 + extra
@@ -191,16 +193,16 @@ def _transpose_reference(attrs: ConvTransposeAttributes, x: np.ndarray, w: np.nd
     ]
     total = np.zeros((x.shape[0], attrs.groups, w.shape[1], *full), dtype)
     for tap in taps(kernel):
-        product = _contract(np.swapaxes(weights[(..., *tap)], 1, 2), grouped)
-        total[(..., *tap_slices(tap, spatial, attrs.strides, attrs.dilation))] += product.reshape(*product.shape[:3], *spatial)
+        at: Any = (..., *tap)
+        product = _contract(np.swapaxes(weights[at], 1, 2), grouped)
+        total[tap_slices(tap, spatial, attrs.strides, attrs.dilation)] += product.reshape(*product.shape[:3], *spatial)
     ends = [pads_of(attrs.padding, axis) for axis in range(len(full))]
-    kept = total[(..., *(slice(begin, n - end) for n, (begin, end) in zip(full, ends, strict=True)))]
+    inner: Any = (..., *(slice(begin, n - end) for n, (begin, end) in zip(full, ends, strict=True)))
+    kept = total[inner]
     return np.ascontiguousarray(kept.reshape(x.shape[0], attrs.groups * w.shape[1], *kept.shape[3:])).astype(x.dtype)
 
 
 conv = OpDef("conv", _conv_relation, _conv_reference, Fusion.OUT_FUSABLE, ConvAttributes, arity=2)
-conv_transpose = OpDef(
-    "conv_transpose", _transpose_relation, _transpose_reference, Fusion.OUT_FUSABLE, ConvTransposeAttributes, arity=2
-)
+conv_transpose = OpDef("conv_transpose", _transpose_relation, _transpose_reference, Fusion.OUT_FUSABLE, ConvTransposeAttributes, arity=2)
 
 OPERATORS: tuple[OpDef, ...] = (conv, conv_transpose)

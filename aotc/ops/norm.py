@@ -77,7 +77,7 @@ def _axis_relation(types: Sequence[TensorType], attrs: AxisNormAttributes) -> Te
 def _group_relation(types: Sequence[TensorType], attrs: GroupNormAttributes) -> TensorType:
     x = _floats(types, 2)
     _check_vectors(x, ("gamma", "beta"), types[1:], (x.shape[1],))
-    if attrs.groups < 1 or isinstance(x.shape[1], int) and x.shape[1] % attrs.groups:
+    if attrs.groups < 1 or (isinstance(x.shape[1], int) and x.shape[1] % attrs.groups):
         raise InvalidModel(f"the {x.shape[1]} channels of {x} do not divide into {attrs.groups} groups")
     return x
 

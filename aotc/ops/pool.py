@@ -117,7 +117,7 @@ def _windows(x: np.ndarray, attrs: PoolAttributes, value: float) -> list[np.ndar
     """For each position in a window, that element of all windows; ``value`` outside of ``x``."""
     outputs = [int(n) for n in _extents(x.shape[2:], attrs)]  # type: ignore[arg-type]
     padded = pad_for_windows(x, outputs, attrs.kernel, attrs.strides, attrs.padding, attrs.dilation, value)
-    return [padded[(..., *tap_slices(tap, outputs, attrs.strides, attrs.dilation))] for tap in taps(attrs.kernel)]
+    return [padded[tap_slices(tap, outputs, attrs.strides, attrs.dilation)] for tap in taps(attrs.kernel)]
 
 
 def _plain(reference: Callable[..., np.ndarray]) -> Callable[..., np.ndarray]:
@@ -172,7 +172,7 @@ def _counts(attrs: AvgPoolAttributes, spatial: Sequence[int]) -> np.ndarray:
     for axis, extent in enumerate(_extents(spatial, attrs)):
         begin, end = pads_of(attrs.padding, axis)
         low, high = (-begin, spatial[axis] + end) if attrs.count_include_pad else (0, spatial[axis])
-        starts = np.arange(extent) * attrs.strides[axis] - begin
+        starts = np.arange(int(extent)) * attrs.strides[axis] - begin  # type: ignore[arg-type]
         positions = starts[:, np.newaxis] + np.arange(attrs.kernel[axis]) * attrs.dilation[axis]
         counts = counts[..., np.newaxis] * ((positions >= low) & (positions < high)).sum(axis=1)
     return np.maximum(counts, 1).astype(np.float32)
@@ -197,7 +197,7 @@ def _adaptive(reduce: Callable[..., np.ndarray]) -> Callable[..., np.ndarray]:
         result = x.astype(accumulation_dtype(x.dtype))
         for axis, outputs in enumerate(attrs.output_size, start=2):
             size = x.shape[axis]
-            ranges = [range(i * size // outputs, -(-(i + 1) * size // outputs)) for i in range(outputs)]  # type: ignore[arg-type, operator]
+            ranges = [range(i * size // outputs, -(-(i + 1) * size // outputs)) for i in range(outputs)]  # type: ignore[arg-type]
             result = np.stack([reduce(np.take(result, list(r), axis), axis=axis) for r in ranges], axis)
         return result.astype(x.dtype)
 
@@ -205,9 +205,7 @@ def _adaptive(reduce: Callable[..., np.ndarray]) -> Callable[..., np.ndarray]:
 
 
 max_pool = OpDef("max_pool", _pool_relation, _plain(_max_reference), Fusion.OUT_FUSABLE, MaxPoolAttributes)
-max_pool_with_indices = OpDef(
-    "max_pool_with_indices", _indices_relation, _indices_reference, Fusion.OPAQUE, MaxPoolWithIndicesAttributes
-)
+max_pool_with_indices = OpDef("max_pool_with_indices", _indices_relation, _indices_reference, Fusion.OPAQUE, MaxPoolWithIndicesAttributes)
 avg_pool = OpDef("avg_pool", _pool_relation, _plain(_average_reference), Fusion.OUT_FUSABLE, AvgPoolAttributes)
 adaptive_avg_pool = OpDef("adaptive_avg_pool", _adaptive_relation, _adaptive(np.mean), Fusion.OUT_FUSABLE, AdaptivePoolAttributes)
 adaptive_max_pool = OpDef("adaptive_max_pool", _adaptive_relation, _adaptive(np.max), Fusion.OUT_FUSABLE, AdaptivePoolAttributes)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from itertools import product
+from typing import Any
 
 import numpy as np
 
@@ -64,11 +65,10 @@ def taps(kernel: Sequence[int]) -> Iterator[tuple[int, ...]]:
     return product(*(range(extent) for extent in kernel))
 
 
-def tap_slices(tap: Sequence[int], outputs: Sequence[int], strides: Sequence[int], dilation: Sequence[int]) -> tuple[slice, ...]:
-    """Where in the padded input position ``tap`` of every window lies."""
-    return tuple(
-        slice(t * d, t * d + (n - 1) * s + 1 if n else 0, s) for t, n, s, d in zip(tap, outputs, strides, dilation, strict=True)
-    )
+def tap_slices(tap: Sequence[int], outputs: Sequence[int], strides: Sequence[int], dilation: Sequence[int]) -> Any:
+    """The index of where in the padded input position ``tap`` of every window lies, for all leading axes."""
+    axes = zip(tap, outputs, strides, dilation, strict=True)
+    return (..., *(slice(t * d, t * d + (n - 1) * s + 1 if n else 0, s) for t, n, s, d in axes))
 
 
 def pad_for_windows(
