@@ -120,7 +120,7 @@ def _unary(
         value = x.astype("float32") if x.dtype == np.float16 else x
         with np.errstate(all="ignore"):
             done = reference(attrs, value) if attributes else reference(value)
-        return np.asarray(done).astype(result or x.dtype, copy=False)
+            return np.asarray(done).astype(result or x.dtype, copy=False)
 
     relation = _unary_relation(dtypes, result)
     return OpDef(name, relation, compute, Fusion.ELEMENTWISE, attributes or NoAttributes, 1, shape_value)
