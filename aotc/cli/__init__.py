@@ -1,0 +1,29 @@
+"""The command line. One file a subcommand; ``COMMANDS`` lists them in the order in which ``aotc --help`` shows them."""
+
+from __future__ import annotations
+
+import typer
+
+from aotc.cli import bench, build, check, compare, inspect, opt, run, targets
+from aotc.cli.common import reporting_errors, show_version
+
+COMMANDS = {
+    "build": build.build,
+    "run": run.run,
+    "bench": bench.bench,
+    "inspect": inspect.inspect,
+    "check": check.check,
+    "compare": compare.compare,
+    "targets": targets.targets,
+    "opt": opt.opt,
+}
+
+app = typer.Typer(no_args_is_help=True, rich_markup_mode="markdown", pretty_exceptions_enable=False, context_settings={"help_option_names": ["-h", "--help"]})
+app.callback(help="Compile PyTorch and ONNX networks into one shared library for x86-64 and for NVIDIA Jetson boards.")(show_version)
+for name, function in COMMANDS.items():
+    app.command(name)(reporting_errors(function))
+
+
+def main() -> None:
+    """Entry point of the ``aotc`` script. Exit codes: 0 success, 2 wrong usage, else that of the error (aotc.errors)."""
+    app()

@@ -1,0 +1,126 @@
+"""``aotc build``: a model becomes one shared library."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TaskID, TextColumn, TimeElapsedColumn
+from rich.table import Table
+
+from aotc.cli.common import AsJson, InputShapes, JetPack, SourceModel, TargetName, bytes_text, console, error_console, one_per_name, print_json, version_text
+from aotc.cli.dims import parse_inputs
+from aotc.cli.source import load_source
+
+if TYPE_CHECKING:
+    from aotc.compiler import BuildReport
+
+
+def build(
+    model: SourceModel,
+    target: TargetName = "host",
+    jetpack: JetPack = None,
+    output: Annotated[str, typer.Option("--output", "-o", help="The file to write.")] = "model.so",
+    inputs: InputShapes = None,
+    precision: Annotated[str, typer.Option(help="Arithmetic of the built file.")] = "fp32",
+    device: Annotated[str, typer.Option(help="`auto` or `cpu`.")] = "auto",
+    jobs: Annotated[int | None, typer.Option("--jobs", "-j", min=1, help="Processes that build kernels; one a core by default. Does not change the file.")] = None,
+    metadata: Annotated[list[str] | None, typer.Option("--metadata", metavar="KEY=VALUE", help="Text to carry in the file. Repeat for more.")] = None,
+    compiler: Annotated[str | None, typer.Option("--cc", metavar="PROGRAM", help="Link with this gcc instead of the linker that came with aotc.")] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Compile a model into one shared library.
+
+    Example: `aotc build model.onnx --target jetson --input image:1x3x224x224 --output model.so`
+    """
+    import aotc
+    from aotc import targets
+
+    source = load_source(model)
+    started = time.perf_counter()
+    with _progress(quiet=as_json) as progress:
+        report = aotc.compile(
+            source.model,
+            target=targets.get(target, jetpack),
+            output=output,
+            inputs=parse_inputs(inputs),
+            args=source.args,
+            dynamic_shapes=source.dynamic_shapes,
+            precision=precision,
+            device=device,
+            jobs=jobs,
+            metadata=one_per_name(metadata or [], "=", "--metadata"),
+            compiler=compiler,
+            progress=progress,
+        )
+    facts = build_facts(report, time.perf_counter() - started)
+    if as_json:
+        print_json(facts)
+    else:
+        _print_summary(facts)
+
+
+def build_facts(report: BuildReport, seconds: float) -> dict[str, Any]:
+    """What a build made, as plain data. Sizes are bytes."""
+    from aotc.packaging.elf_check import inspect_elf
+
+    elf = inspect_elf(Path(report.output))
+    return {
+        "output": str(report.output),
+        "target": report.target.name,
+        "jetpack": report.target.jetpack,
+        "size": Path(report.output).stat().st_size,
+        "weights": report.weights_size,
+        "arena": report.arena_size,
+        "arena_lower_bound": report.arena_lower_bound,
+        "steps": report.steps,
+        "kernels_built": report.kernels_built,
+        "kernels_cached": report.kernels_cached,
+        "needed": list(elf.needed),
+        "glibc_needed": version_text(elf.newest_glibc),
+        "glibc_of_target": version_text(report.target.glibc),
+        "seconds": round(seconds, 3),
+        "seconds_of_stages": {stage: round(value, 3) for stage, value in report.seconds.items()},
+        "notes": list(report.notes),
+    }
+
+
+def _print_summary(facts: dict[str, Any]) -> None:
+    table = Table(show_header=False, box=None, pad_edge=False)
+    jetpack = f" (JetPack {facts['jetpack']})" if facts["jetpack"] else ""
+    table.add_row("target", f"{facts['target']}{jetpack}")
+    table.add_row("size", f"{bytes_text(facts['size'])}, of it weights {bytes_text(facts['weights'])}")
+    arena = bytes_text(facts["arena"])
+    if facts["arena"] is not None:
+        arena += f"; no plan can do with less than {bytes_text(facts['arena_lower_bound'])}"
+    table.add_row("working memory", arena)
+    table.add_row("steps", f"{facts['steps']}, kernels built {facts['kernels_built']}, from the cache {facts['kernels_cached']}")
+    table.add_row("needs", f"{', '.join(facts['needed'])}; glibc {facts['glibc_needed']} or newer, the target has {facts['glibc_of_target']}")
+    table.add_row("time", f"{facts['seconds']:.1f} s  " + ", ".join(f"{stage} {value:.1f}" for stage, value in facts["seconds_of_stages"].items()))
+    console.print(f"[bold green]built[/] {facts['output']}", highlight=False)
+    console.print(table, highlight=False)
+    for note in facts["notes"]:
+        console.print(f"[yellow]note:[/] {note}", highlight=False)
+
+
+class _progress:
+    """A progress bar on standard error as the ``progress`` callback of ``aotc.compile``."""
+
+    def __init__(self, quiet: bool) -> None:
+        columns = (SpinnerColumn(), TextColumn("{task.description:10}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+        self.display = Progress(*columns, console=error_console, transient=True, disable=quiet or not error_console.is_terminal)
+        self.tasks: dict[str, TaskID] = {}
+
+    def __enter__(self) -> _progress:
+        self.display.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.display.stop()
+
+    def __call__(self, stage: str, done: int, total: int) -> None:
+        if stage not in self.tasks:
+            self.tasks[stage] = self.display.add_task(stage, total=total)
+        self.display.update(self.tasks[stage], completed=done, total=total)

@@ -1,0 +1,43 @@
+"""The MODEL argument: a file, or a Python function that makes the model."""
+
+from __future__ import annotations
+
+import importlib
+import os
+import sys
+from dataclasses import dataclass
+from typing import Any
+
+from aotc.errors import InvalidModel, InvalidOption
+
+
+@dataclass(frozen=True)
+class Source:
+    """What ``aotc.compile`` takes: a path or a torch module or program, with example inputs where they belong to it."""
+
+    model: Any
+    args: tuple[Any, ...] | None = None
+    dynamic_shapes: Any = None
+
+    @property
+    def is_onnx(self) -> bool:
+        return isinstance(self.model, str) and not self.model.endswith(".pt2")
+
+
+def load_source(text: str) -> Source:
+    """``model.onnx``, ``model.pt2`` or ``package.module:function``. Raises InvalidModel or InvalidOption."""
+    if os.path.exists(text) or ":" not in text:
+        return Source(text)
+    module_name, _, function_name = text.rpartition(":")
+    sys.path.insert(0, os.getcwd())  # as `python -m` does, so that a script beside the user is found
+    try:
+        made = getattr(importlib.import_module(module_name), function_name)()
+    except (ImportError, AttributeError) as error:
+        raise InvalidOption(f"MODEL {text!r} is neither a file nor a Python function that can be imported: {error}") from error
+    finally:
+        sys.path.pop(0)
+    if not isinstance(made, tuple):
+        return Source(made)
+    if not 2 <= len(made) <= 3:
+        raise InvalidModel(f"{text} returned a tuple of {len(made)}; expected (module, example inputs) or (module, example inputs, dynamic shapes)")
+    return Source(made[0], tuple(made[1]), made[2] if len(made) == 3 else None)
