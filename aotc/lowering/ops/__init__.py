@@ -1,0 +1,21 @@
+"""Tensor expressions: what each operator computes, said once for all schedules. One file per family, as in ``aotc.ops``."""
+
+from __future__ import annotations
+
+from aotc.lowering.ops import conv, elementwise, index, linear, norm, pool, reduce, resize, shape
+from aotc.lowering.ops.common import Expression
+
+FAMILIES = (elementwise, linear, conv, pool, norm, reduce, shape, index, resize)
+
+
+def _joined() -> dict[str, Expression]:
+    joined: dict[str, Expression] = {}
+    for family in FAMILIES:
+        twice = joined.keys() & family.EXPRESSIONS.keys()
+        if twice:
+            raise ValueError(f"operators with two tensor expressions: {', '.join(sorted(twice))}")
+        joined.update(family.EXPRESSIONS)
+    return joined
+
+
+EXPRESSIONS: dict[str, Expression] = _joined()

@@ -1,0 +1,184 @@
+"""Tensor expressions of the reductions, softmax, running sums and the k greatest."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from tvm import te, tirx
+from tvm.script.ir_builder import tirx as T
+
+from aotc.ir.types import TensorType
+from aotc.lowering.ops import common
+from aotc.lowering.ops.common import Expr, Expression, Scope, accumulator, cast, constant, int_constant
+from aotc.lowering.ops.elementwise import exp, log
+from aotc.lowering.ops.extern import extern, local, rows
+from aotc.lowering.ops.sort import top_k
+
+
+def _sum(source: Expr, axis: list[te.IterVar]) -> Expr:
+    return te.sum(source, axis=axis)
+
+
+REDUCERS: dict[str, Callable[..., Expr]] = {
+    "sum": _sum,
+    "mean": _sum,
+    "prod": common.prod_reduce,
+    "max": common.max_reduce,
+    "min": common.min_reduce,
+    "all": common.all_reduce,
+    "any": common.any_reduce,
+}
+
+
+def _reduced_axes(axes: Sequence[int], rank: int) -> list[int]:
+    return sorted(axis % rank for axis in axes) if rank else []
+
+
+def _place(rank: int, reduced: Sequence[int], keepdims: bool, outer: Sequence[Expr], inner: Sequence[Expr]) -> list[Expr]:
+    """The index into the operand: reduction variables on the reduced axes, the result's indices on the others."""
+    kept = [i for axis, i in enumerate(outer) if not keepdims or axis not in reduced]
+    kept_iter, inner_iter = iter(kept), iter(inner)
+    return [next(inner_iter) if axis in reduced else next(kept_iter) for axis in range(rank)]
+
+
+def _reduction(name: str, reducer: Callable[..., Expr]) -> Expression:
+    def build(attrs: Any, inputs: list[te.Tensor], results: list[TensorType], scope: Scope) -> list[te.Tensor]:
+        x, dtype = inputs[0], results[0].dtype
+        rank = len(x.shape)
+        reduced = _reduced_axes(attrs.axes, rank)
+        shape = common.extents(scope, results[0].shape)
+        if not reduced:
+            return [common.compute(shape, lambda *i: x(*i), name)]
+        wide = accumulator(dtype) if name in ("sum", "mean", "prod") else dtype
+        axes = [te.reduce_axis((0, x.shape[axis]), f"k{axis}") for axis in reduced]
+
+        def body(*i: Expr) -> Expr:
+            return reducer(cast(x(*_place(rank, reduced, attrs.keepdims, i, [a.var for a in axes])), wide), axis=axes)
+
+        total = common.compute(shape, body, name)
+        if name != "mean" and wide == dtype:
+            return [total]
+        count: Expr = int_constant(1)
+        for axis in axes:
+            count = count * axis.dom.extent
+
+        def finish(*i: Expr) -> Expr:
+            return cast(total(*i) / cast(count, wide) if name == "mean" else total(*i), dtype)
+
+        return [common.compute(shape, finish, f"{name}_rounded")]
+
+    return build
+
+
+def extreme_with_index(largest: bool, select_last: bool) -> Callable[..., Any]:
+    """A reducer of pairs (int32 index, value): a NaN wins over all; of equals the first or last index wins."""
+
+    def combine(a: tuple[Expr, Expr], b: tuple[Expr, Expr]) -> tuple[Expr, Expr]:
+        (i, x), (j, y) = a, b
+        later = j > i if select_last else j < i
+        better = (y > x) if largest else (y < x)
+        same = y == x
+        if common.is_float(common.dtype_of(x)):
+            better = tirx.any(better, tirx.all(tirx.isnan(y), tirx.Not(tirx.isnan(x))))
+            same = tirx.any(same, tirx.all(tirx.isnan(y), tirx.isnan(x)))
+        take = tirx.any(better, tirx.all(same, later))
+        return tirx.Select(take, j, i), tirx.Select(take, y, x)
+
+    def identity(index_dtype: str, dtype: str) -> tuple[Expr, Expr]:
+        start = constant(-1, index_dtype) if select_last else tirx.max_value(index_dtype)
+        return start, common.least(dtype) if largest else common.greatest(dtype)
+
+    return te.comm_reducer(combine, identity, name="extreme")
+
+
+def _arg(largest: bool) -> Expression:
+    def build(attrs: Any, inputs: list[te.Tensor], results: list[TensorType], scope: Scope) -> list[te.Tensor]:
+        x = inputs[0]
+        rank = len(x.shape)
+        shape = common.extents(scope, results[0].shape)
+        if not rank:
+            return [common.compute(shape, lambda *i: constant(0, "int64"), "arg")]
+        axis = attrs.axis % rank
+        k = te.reduce_axis((0, x.shape[axis]), "k")
+        reducer = extreme_with_index(largest, attrs.select_last)
+
+        def body(*i: Expr) -> Any:
+            return reducer((k.var, x(*_place(rank, [axis], attrs.keepdims, i, [k.var]))), axis=[k])
+
+        index, _ = te.compute(shape, body, name="arg")
+        return [common.compute(shape, lambda *i: cast(index(*i), "int64"), "arg_index")]
+
+    return build
+
+
+def _without(indices: Sequence[Expr], axis: int) -> list[Expr]:
+    return [i for position, i in enumerate(indices) if position != axis]
+
+
+def _softmax(logarithm: bool) -> Expression:
+    def build(attrs: Any, inputs: list[te.Tensor], results: list[TensorType], scope: Scope) -> list[te.Tensor]:
+        x, dtype = inputs[0], results[0].dtype
+        wide, rank = accumulator(dtype), len(inputs[0].shape)
+        if not rank:
+            value = constant(0.0 if logarithm else 1.0, dtype)
+            return [common.compute((), lambda: tirx.Select(tirx.isnan(x() - x()), constant(float("nan"), dtype), value), "softmax")]
+        axis = attrs.axis % rank
+        rows_shape = _without(x.shape, axis)
+        k, k2 = (te.reduce_axis((0, x.shape[axis]), name) for name in ("k", "k2"))
+
+        def at(i: Sequence[Expr], position: Expr) -> list[Expr]:
+            return [*i[:axis], position, *i[axis:]]
+
+        top = common.compute(rows_shape, lambda *i: common.max_reduce(cast(x(*at(i, k.var)), wide), axis=[k]), "row_max")
+        power = common.compute(x.shape, lambda *i: exp(cast(x(*i), wide) - top(*_without(i, axis))), "power")
+        total = common.compute(rows_shape, lambda *i: te.sum(power(*at(i, k2.var)), axis=[k2]), "row_sum")
+        if logarithm:
+            shift = common.compute(rows_shape, lambda *i: log(total(*i)), "log_sum")
+
+            def body(*i: Expr) -> Expr:
+                row = _without(i, axis)
+                return cast((cast(x(*i), wide) - top(*row)) - shift(*row), dtype)
+
+        else:
+            inverse = common.compute(rows_shape, lambda *i: constant(1, wide) / total(*i), "inverse")
+
+            def body(*i: Expr) -> Expr:
+                return cast(power(*i) * inverse(*_without(i, axis)), dtype)
+
+        return [common.compute(x.shape, body, "softmax")]
+
+    return build
+
+
+def _cumsum(attrs: Any, inputs: list[te.Tensor], results: list[TensorType], scope: Scope) -> list[te.Tensor]:
+    x, dtype = inputs[0], results[0].dtype
+    axis = attrs.axis % len(x.shape)
+    wide = accumulator(dtype)
+    length = x.shape[axis]
+
+    def body(source: Any, target: Any) -> None:
+        with rows(scope, _without(results[0].shape, axis), results[0].shape[axis]) as row:
+            total = local(wide)
+            total[0] = constant(0, wide)
+            with T.serial(0, length) as step:
+                place = [*row[:axis], length - 1 - step if attrs.reverse else step, *row[axis:]]
+                if attrs.exclusive:
+                    target[place] = cast(total[0], dtype)
+                    total[0] = total[0] + cast(source[place], wide)
+                else:
+                    total[0] = total[0] + cast(source[place], wide)
+                    target[place] = cast(total[0], dtype)
+
+    return extern(inputs, [(x.shape, dtype)], body, "cumsum")
+
+
+EXPRESSIONS: dict[str, Expression] = {
+    **{name: _reduction(name, reducer) for name, reducer in REDUCERS.items()},
+    "argmax": _arg(largest=True),
+    "argmin": _arg(largest=False),
+    "softmax": _softmax(logarithm=False),
+    "log_softmax": _softmax(logarithm=True),
+    "cumsum": _cumsum,
+    "top_k": top_k,
+}
