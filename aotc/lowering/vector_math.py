@@ -1,0 +1,147 @@
+"""exp, log, tanh, erf and sigmoid of float32 as arithmetic that LLVM vectorises (it calls libm once per lane otherwise).
+
+Each function takes and returns a tirx float32 expression. Errors are the largest seen over every 257th float32 against
+float64, in units in the last place, with the multiply-adds contracted (FMA) as all targets do; tests hold them. Infinities,
+NaN and denormal arguments and results are treated as IEEE 754 and C's libm do. float64 goes to libm.
+
+Sources: the reductions and polynomials of exp, log and tanh are those of Moshier's Cephes library (expf.c, logf.c, tanhf.c;
+public); erf follows N. Juffa's erff (2016, posted under the two-clause BSD licence).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from tvm import tirx
+
+Expr = Any
+
+_ROUND_MAGIC = 12582912.0  # 1.5 * 2^23: adding it rounds a float32 below 2^22 to an integer, which then stands in the low bits
+_LN2_HIGH, _LN2_LOW = 0.693359375, -2.12194440e-4
+
+
+def exp(x: Expr) -> Expr:
+    """e^x within 1.0 ulp (1.0 of the smallest denormal where the result is denormal)."""
+    clamped = tirx.Select(x > _f(89.0), _f(89.0), tirx.Select(x < _f(-104.0), _f(-104.0), x))  # a NaN stays
+    return _let(clamped, _exp_in_range)
+
+
+def _exp_in_range(x: Expr) -> Expr:
+    """e^x for x in [-104, 89]: 2^n * e^r with |r| <= ln(2) / 2; 2^n in two factors, since n may lie outside [-126, 127]."""
+
+    def scaled(shifted: Expr) -> Expr:
+        n = tirx.reinterpret("int32", shifted) - tirx.reinterpret("int32", _f(_ROUND_MAGIC))
+
+        def reduced(count: Expr) -> Expr:
+            rest = (x - count * _f(_LN2_HIGH)) - count * _f(_LN2_LOW)
+            return _let(rest, lambda r: _exp_reduced(r) * _power_of_two(n >> 1) * _power_of_two(n - (n >> 1)))
+
+        return _let(shifted - _f(_ROUND_MAGIC), reduced)
+
+    return _let(x * _f(1.44269504088896341) + _f(_ROUND_MAGIC), scaled)
+
+
+def _exp_reduced(r: Expr) -> Expr:
+    series = _polynomial(r, (1.9875691500e-4, 1.3981999507e-3, 8.3334519073e-3, 4.1665795894e-2, 1.6666665459e-1, 5.0000001201e-1))
+    return (series * (r * r) + r) + _f(1.0)
+
+
+def _power_of_two(n: Expr) -> Expr:
+    return tirx.reinterpret("float32", (n + _i(127)) << _i(23))
+
+
+def log(x: Expr) -> Expr:
+    """The natural logarithm within 1.0 ulp."""
+    return _let(x, _log)
+
+
+def _log(x: Expr) -> Expr:
+    tiny = x < _f(1.17549435e-38)
+    normal = tirx.Select(tiny, x * _f(8388608.0), x)
+    special = tirx.Select(x == _f(0.0), _f(-math.inf), tirx.Select(x < _f(0.0), _f(math.nan), x))  # +inf and NaN stay
+    usable = tirx.all(x > _f(0.0), x < _f(math.inf))
+    return tirx.Select(usable, _let(tirx.reinterpret("int32", normal), lambda bits: _log_of_bits(bits, tiny)), special)
+
+
+def _log_of_bits(bits: Expr, tiny: Expr) -> Expr:
+    """log of 2^e * m, with m in [sqrt(1/2), sqrt(2))."""
+    exponent = ((bits >> _i(23)) & _i(255)) - _i(126) - tirx.Select(tiny, _i(23), _i(0))
+    mantissa = tirx.reinterpret("float32", (bits & _i(0x7FFFFF)) | _i(0x3F000000))
+
+    def centred(m: Expr) -> Expr:
+        low = m < _f(0.707106781186547524)
+        e = tirx.Cast("float32", exponent - tirx.Select(low, _i(1), _i(0)))
+        return _let(tirx.Select(low, m + m, m) - _f(1.0), lambda f: _let(e, lambda count: _log_reduced(f, count)))
+
+    return _let(mantissa, centred)
+
+
+def _log_reduced(f: Expr, e: Expr) -> Expr:
+    series = _polynomial(
+        f,
+        (7.0376836292e-2, -1.1514610310e-1, 1.1676998740e-1, -1.2420140846e-1, 1.4249322787e-1, -1.6668057665e-1, 2.0000714765e-1)
+        + (-2.4999993993e-1, 3.3333331174e-1),
+    )
+    square = f * f
+    tail = (series * f * square + e * _f(_LN2_LOW)) - _f(0.5) * square
+    return (f + tail) + e * _f(_LN2_HIGH)
+
+
+def tanh(x: Expr) -> Expr:
+    """The hyperbolic tangent within 1.5 ulp."""
+
+    def body(v: Expr) -> Expr:
+        magnitude = tirx.abs(v)
+        large = _f(1.0) - _f(2.0) / (exp(magnitude + magnitude) + _f(1.0))
+        square = v * v
+        series = _polynomial(square, (-5.70498872745e-3, 2.06390887954e-2, -5.37397155531e-2, 1.33314422036e-1, -3.33332819422e-1))
+        return tirx.Select(magnitude < _f(0.625), series * square * v + v, tirx.Select(v < _f(0.0), -large, large))
+
+    return _let(x, body)
+
+
+def erf(x: Expr) -> Expr:
+    """The error function within 1.5 ulp."""
+
+    def body(v: Expr) -> Expr:
+        t, square = tirx.abs(v), v * v
+        high = _polynomial(t, (-1.72853470e-5, 3.83197126e-4)) * square + _polynomial(t, (-3.88396438e-3, 2.42546219e-2))
+        power = ((high * t + _f(-1.06777877e-1)) * t + _f(-6.34846687e-1)) * t + _f(-1.28717512e-1)
+        large = tirx.Select(t > _f(4.0), _f(1.0), _f(1.0) - exp(power * t - t))  # the polynomial rises again far out
+        small = _polynomial(square, (-5.96761703e-4, 4.99119423e-3, -2.67681349e-2, 1.12819925e-1, -3.76125336e-1, 1.28379166e-1)) * v + v
+        return tirx.Select(t > _f(0.927734375), tirx.Select(v < _f(0.0), -large, large), small)
+
+    return _let(x, body)
+
+
+def sigmoid(x: Expr) -> Expr:
+    """1 / (1 + e^-x) within 2.5 ulp, denormal results included."""
+
+    def body(v: Expr) -> Expr:
+        return _let(exp(-tirx.abs(v)), lambda e: tirx.Select(v < _f(0.0), e, _f(1.0)) / (_f(1.0) + e))
+
+    return _let(x, body)
+
+
+def _polynomial(x: Expr, coefficients: Sequence[float]) -> Expr:
+    """Horner's scheme, the highest power first."""
+    result = _f(coefficients[0])
+    for coefficient in coefficients[1:]:
+        result = result * x + _f(coefficient)
+    return result
+
+
+def _let(value: Expr, body: Callable[[Expr], Expr]) -> Expr:
+    """``body`` of a name for ``value``: expressions are trees, and each use would repeat the whole of it."""
+    name = tirx.Var("v", str(value.ty))
+    return tirx.Let(name, value, body(name))
+
+
+def _f(value: float) -> Expr:
+    return tirx.FloatImm("float32", value)
+
+
+def _i(value: int) -> Expr:
+    return tirx.IntImm("int32", value)

@@ -1,0 +1,49 @@
+"""What is known of a machine that models are built for: data, which passes and lowering read through fields."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+JETPACK_GLIBC = {"4.6": (2, 27), "5.1": (2, 31), "6.1": (2, 35), "6.2": (2, 35), "7.0": (2, 39), "7.1": (2, 39), "7.2": (2, 39)}
+"""The C library of each JetPack: Ubuntu 18.04, 20.04, 22.04 and 24.04 (NVIDIA's JetPack archive)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """A CPU and its system.
+
+    ``mcpu`` and ``features`` are LLVM's names; ``features`` are what the CPU has beyond its architecture's base, whether or
+    not ``mcpu`` implies it. ``vector_bits`` and ``vector_registers`` describe the widest vectors that code should use.
+    Cache sizes are bytes as one core sees them (a shared cache counts in full); ``l3_bytes`` is 0 where there is none.
+    ``glibc`` is the oldest C library that a file has to run with; ``jetpacks`` are the releases that can be chosen, the
+    default first, and ``jetpack`` the one that is.
+    """
+
+    name: str
+    description: str
+    triple: str
+    mcpu: str
+    features: tuple[str, ...]
+    vector_bits: int
+    vector_registers: int
+    l1_bytes: int
+    l2_bytes: int
+    l3_bytes: int
+    cores: int
+    glibc: tuple[int, int]
+    jetpacks: tuple[str, ...] = ()
+    jetpack: str | None = field(default=None)
+
+    @property
+    def architecture(self) -> str:
+        """``x86_64`` or ``aarch64``."""
+        return self.triple.partition("-")[0]
+
+    def has(self, feature: str) -> bool:
+        """Whether the CPU has an instruction set, by LLVM's name of the feature."""
+        return feature in self.features
+
+    def lanes(self, dtype: str) -> int:
+        """How many elements one vector register holds."""
+        bits = 8 if dtype == "bool" else int(dtype.lstrip("uintflo"))
+        return self.vector_bits // bits

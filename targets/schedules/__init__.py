@@ -1,0 +1,24 @@
+"""TIR schedules for CPUs, chosen by the operator that a fused function is built around.
+
+``RULES`` lists, per operator, the rules to try first; ``GENERIC`` the rules for everything, the last of which always
+applies. ``DIRECT`` lists kernels written as TIR, tried before all of these.
+"""
+
+from __future__ import annotations
+
+from aotc.targets.schedules import fallback
+from aotc.targets.schedules.base import Direct, Rule, Work
+
+RULES: dict[str, tuple[Rule, ...]] = {}
+
+GENERIC: tuple[Rule, ...] = (fallback.schedule,)
+
+DIRECT: dict[str, tuple[Direct, ...]] = {}
+
+
+def rules_for(operator: str) -> tuple[Rule, ...]:
+    """The rules to try, in order, for a function built around ``operator``."""
+    return (*RULES.get(operator, ()), *GENERIC)
+
+
+__all__ = ["DIRECT", "GENERIC", "RULES", "Direct", "Rule", "Work", "rules_for"]

@@ -1,0 +1,41 @@
+"""What a schedule is: a rule that arranges the loops of a fused function, or says that it does not apply."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from tvm import s_tir, tirx
+
+from aotc.ir.expr import Call, Function
+from aotc.targets.base import Target
+
+
+@dataclass(frozen=True, slots=True)
+class Work:
+    """What a rule gets. ``schedule`` is fresh and the rule may change it, even where it then gives up.
+
+    ``anchor`` is the call that the function is built around: the one of the greatest fusion kind, the last of equals.
+    ``function`` is the whole fused function. The PrimFunc in the schedule is named ``main``; its root block holds one block
+    per stage in the order of computation. After scheduling, each loop nest at the root becomes a kernel of its own whose
+    outermost parallel loop is the task range; a nest without one runs as a single task. Tensors that pass between nests
+    become scratch. Only the outermost loop of a nest may be parallel. A local buffer that does not fit the stack
+    (``tir_abi.STACK_LIMIT``) becomes full-size scratch too: tasks must then write disjoint parts of it.
+    """
+
+    schedule: s_tir.Schedule
+    target: Target
+    function: Function
+    anchor: Call
+
+
+Rule = Callable[[Work], s_tir.Schedule | None]
+"""Returns the schedule, or ``None`` where the rule does not apply: the next one is then tried on a fresh schedule."""
+
+Direct = Callable[[Function, Target, Any], tirx.PrimFunc | None]
+"""A kernel written as TIR: (function, target, scope) to a PrimFunc that is scheduled already, or ``None``.
+
+The PrimFunc (``s_tir`` form, with a root block) has the inputs and then the outputs of the function as its buffers, and
+their symbolic extents are ``scope.expr(dim)``.
+"""
