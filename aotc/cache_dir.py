@@ -33,7 +33,7 @@ def cache_dir(*parts: str) -> Path:
     else:
         found = next((path for path in _candidates() if _usable(path)), None)
         if found is None:
-            raise BuildError(f"no folder for the cache can be written (tried XDG_CACHE_HOME, HOME/.cache and the temporary files); set {VARIABLE}")
+            raise BuildError(f"no cache folder can be written (tried XDG_CACHE_HOME, HOME/.cache, temporary files); set {VARIABLE}")
         root = found
     folder = root.joinpath(*parts)
     folder.mkdir(parents=True, exist_ok=True)

@@ -21,17 +21,15 @@ LOADERS = {"EM_X86_64": "ld-linux-x86-64.so.2", "EM_AARCH64": "ld-linux-aarch64.
 NEEDED = ("libc.so.6", "libm.so.6")
 NEEDED_BEFORE_2_34 = ("libpthread.so.0", "libdl.so.2")
 
-LIBM = (
-    "acos acosh asin asinh atan atan2 atanh cbrt ceil copysign cos cosh erf erfc exp exp2 expm1 fabs floor fma fmax fmin fmod "
-    "hypot ldexp llrint llround log log10 log1p log2 lrint lround nearbyint nextafter pow rint round scalbn sin sincos sinh sqrt tan tanh trunc"
-).split()
-BUILTINS = (
-    "__extendhfsf2 __extendhfdf2 __truncsfhf2 __truncdfhf2 __gnu_h2f_ieee __gnu_f2h_ieee __fixhfsi __fixhfdi __fixunshfsi "
-    "__floatsihf __floatdihf __divti3 __modti3 __udivti3 __umodti3 __multi3 __extendbfsf2 __truncsfbf2 __truncdfbf2"
-).split()
-OUTSIDE_SYMBOLS = frozenset(
-    [*LIBM, *(f"{name}f" for name in LIBM), *BUILTINS, "memcpy", "memmove", "memset", "memcmp"]
-)
+LIBM = frozenset(re.findall(r"\w+", """
+    acos acosh asin asinh atan atan2 atanh cbrt ceil copysign cos cosh erf erfc exp exp2 expm1 fabs floor fma fmax fmin fmod hypot
+    ldexp llrint llround log log10 log1p log2 lrint lround nearbyint nextafter pow rint round scalbn sin sincos sinh sqrt tan tanh trunc
+"""))  # fmt: skip
+BUILTINS = frozenset(re.findall(r"\w+", """
+    __extendhfsf2 __extendhfdf2 __truncsfhf2 __truncdfhf2 __gnu_h2f_ieee __gnu_f2h_ieee __fixhfsi __fixhfdi __fixunshfsi
+    __floatsihf __floatdihf __divti3 __modti3 __udivti3 __umodti3 __multi3 __extendbfsf2 __truncsfbf2 __truncdfbf2
+"""))  # fmt: skip
+OUTSIDE_SYMBOLS = frozenset([*LIBM, *(f"{name}f" for name in LIBM), *BUILTINS, "memcpy", "memmove", "memset", "memcmp"])
 """What the machine code of a kernel may call: libm, memory functions, compiler-rt. Nothing of TVM."""
 
 
@@ -123,6 +121,8 @@ def _report(elf: ELFFile) -> ElfReport:
     tags = list(dynamic.iter_tags())
     named = [symbol for symbol in symbols.iter_symbols() if symbol.name]
     glibc, foreign = _versions(elf)
+    paths = {"DT_RPATH": "rpath", "DT_RUNPATH": "runpath"}
+    loaded = [segment for segment in elf.iter_segments() if segment["p_type"] in ("PT_LOAD", "PT_GNU_STACK")]
     return ElfReport(
         machine=elf["e_machine"],
         exported=tuple(sorted(symbol.name for symbol in named if symbol["st_shndx"] != "SHN_UNDEF")),
@@ -131,10 +131,8 @@ def _report(elf: ELFFile) -> ElfReport:
         glibc=glibc,
         foreign_versions=foreign,
         soname=next((tag.soname for tag in tags if tag.entry.d_tag == "DT_SONAME"), None),
-        search_path=next((str(getattr(tag, tag.entry.d_tag[3:].lower())) for tag in tags if tag.entry.d_tag in ("DT_RPATH", "DT_RUNPATH")), None),
-        writable_and_executable=any(
-            segment["p_flags"] & 3 == 3 for segment in elf.iter_segments() if segment["p_type"] in ("PT_LOAD", "PT_GNU_STACK")
-        ),
+        search_path=next((getattr(tag, paths[tag.entry.d_tag]) for tag in tags if tag.entry.d_tag in paths), None),
+        writable_and_executable=any(segment["p_flags"] & 3 == 3 for segment in loaded),
         sections={section.name: (section["sh_offset"], section["sh_size"]) for section in elf.iter_sections() if section["sh_flags"] & 2},
     )
 

@@ -11,7 +11,7 @@ import shutil
 import struct
 from dataclasses import dataclass
 from pathlib import Path
-from typing import BinaryIO, Union
+from typing import BinaryIO
 
 MACHINES = {"x86_64": 62, "aarch64": 183}  # e_machine: EM_X86_64, EM_AARCH64
 
@@ -29,7 +29,7 @@ class Blob:
 
     section: str
     symbol: str
-    content: Union[bytes, Path]
+    content: bytes | Path
     align: int = 64
 
     @property
@@ -54,9 +54,7 @@ def write_object(path: Path, architecture: str, blobs: list[Blob]) -> None:
         sections = len(blobs) + 4
         offset = _pad(file, 8)
         file.write(b"".join(symbols))
-        headers.append(
-            _SHDR.pack(names.add(".symtab"), _SHT_SYMTAB, 0, 0, offset, len(symbols) * _SYM.size, sections - 2, 1, 8, _SYM.size)
-        )
+        headers.append(_SHDR.pack(names.add(".symtab"), _SHT_SYMTAB, 0, 0, offset, len(symbols) * _SYM.size, sections - 2, 1, 8, _SYM.size))
         names_entry = (names.add(".strtab"), names.add(".shstrtab"))
         for name, table in zip(names_entry, (strings, names)):
             offset = file.tell()
@@ -67,9 +65,7 @@ def write_object(path: Path, architecture: str, blobs: list[Blob]) -> None:
         file.seek(0)
         identity = b"\x7fELF" + bytes([2, 1, 1, 0]) + bytes(8)
         file.write(
-            _EHDR.pack(
-                identity, 1, MACHINES[architecture], 1, 0, 0, table_offset, 0, _EHDR.size, 0, 0, _SHDR.size, sections, sections - 1
-            )
+            _EHDR.pack(identity, 1, MACHINES[architecture], 1, 0, 0, table_offset, 0, _EHDR.size, 0, 0, _SHDR.size, sections, sections - 1)
         )
 
 
@@ -89,7 +85,7 @@ def _pad(file: BinaryIO, align: int) -> int:
     return position + -position % align
 
 
-def _copy(content: Union[bytes, Path], file: BinaryIO) -> None:
+def _copy(content: bytes | Path, file: BinaryIO) -> None:
     if isinstance(content, bytes):
         file.write(content)
         return

@@ -46,28 +46,12 @@ class Header:
         """The header's bytes. Raises BuildError if a text is too long for its field."""
         target, features = self.target.encode(), ",".join(self.features).encode()
         if len(target) > 47 or len(features) > 383:
-            raise BuildError(f"the target's name has {len(target)} bytes (at most 47) and its features {len(features)} (at most 383): shorten them")
+            raise BuildError(f"the target's name ({target!r}) may have 47 bytes and its features ({features!r}) 383: shorten them")
         return _LAYOUT.pack(
             MAGIC, HEADER_VERSION, SIZE, self.abi_version, self.machine, self.checksum, 0,
             self.file_size, self.plan_size, self.manifest_size, self.weights_size,
             self.kernel_text, self.runtime_text, *self.glibc, 0, target, features,
         )  # fmt: skip
-
-
-def unpack(data: bytes) -> Header:
-    """Raises ValueError if ``data`` is not a header of this version."""
-    if len(data) != SIZE or data[:8] != MAGIC:
-        raise ValueError(f"expected a header of {SIZE} bytes that begins with {MAGIC.decode()}")
-    (_, version, _, abi, machine, checksum, _, file_size, plan, manifest, weights, kernel_text, runtime_text, major, minor, _, target, features) = (
-        _LAYOUT.unpack(data)
-    )
-    if version != HEADER_VERSION:
-        raise ValueError(f"expected header version {HEADER_VERSION}, the file has {version}")
-    names = features.rstrip(b"\0").decode()
-    return Header(
-        abi, machine, target.rstrip(b"\0").decode(), tuple(names.split(",")) if names else (), (major, minor),
-        plan, manifest, weights, file_size, kernel_text, runtime_text, checksum,
-    )  # fmt: skip
 
 
 def seal(path: Path, header: Header, header_offset: int, weights: tuple[int, int]) -> Header:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import struct
 import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -18,8 +19,8 @@ from aotc.packaging.manifest import Manifest
 from aotc.packaging.toolchain import Toolchain, compile_all, toolchain
 
 CSRC = Path(__file__).resolve().parent.parent / "runtime" / "csrc"
-RUNTIME_SOURCES = ("runtime.c",)
-STUB_HEADERS = ("aotc_kernel.h",)
+APPLICATION_SOURCES = ("aotc_loader.c",)  # the application's side, not part of a model's file
+STUB_HEADERS = ("aotc_kernel.h", "blobs.h")
 VERSION_SCRIPT = "{ global: aotc_model; local: *; };\n"
 WEIGHTS_ALIGNMENT = {"x86_64": 4096, "aarch64": 65536}  # the largest page of a kernel for it
 MAXIMUM_WEIGHTS = 1 << 30
@@ -27,8 +28,8 @@ MAXIMUM_WEIGHTS = 1 << 30
 
 @dataclass(frozen=True)
 class Parts:
-    """All that goes into a file, in a fixed order. ``kernels``: object code; ``stubs``: C source, with aotc_kernel.h on its
-    include path; ``weights``: a file, streamed."""
+    """All that goes into a file, in a fixed order. ``kernels``: object code; ``stubs``: C source, which defines what blobs.h declares of
+    the kernels; ``weights``: a file, streamed."""
 
     kernels: Sequence[bytes]
     stubs: str
@@ -56,7 +57,8 @@ def link(parts: Parts, output: Path, *, compiler: str | None = None) -> Linked:
     tools = toolchain(target.triple, target.glibc, compiler)
     check_kernels(parts.kernels)
     if parts.manifest.weights_size > MAXIMUM_WEIGHTS:
-        raise BuildError(f"the weights have {parts.manifest.weights_size} bytes, one file holds at most {MAXIMUM_WEIGHTS}; use a smaller precision or model")
+        size = parts.manifest.weights_size
+        raise BuildError(f"the weights have {size} bytes, one file holds at most {MAXIMUM_WEIGHTS}; use a smaller precision or model")
     output = output.absolute()
     try:
         work = Path(tempfile.mkdtemp(prefix=f".{output.name}.", dir=output.parent))
@@ -76,7 +78,8 @@ def link(parts: Parts, output: Path, *, compiler: str | None = None) -> Linked:
 
 def runtime_objects(tools: Toolchain) -> list[Path]:
     """The runtime's objects for a target, compiled once and cached."""
-    return compile_all(tools, [CSRC / name for name in RUNTIME_SOURCES], sorted(CSRC.glob("*.h")))
+    sources = sorted(path for path in CSRC.glob("*.c") if path.name not in APPLICATION_SOURCES)
+    return compile_all(tools, sources, sorted(CSRC.glob("*.h")))
 
 
 def _link(parts: Parts, tools: Toolchain, work: Path, path: Path) -> Header:
@@ -98,10 +101,14 @@ def _link(parts: Parts, tools: Toolchain, work: Path, path: Path) -> Header:
         blobs,
         architecture,
         [
-            Blob(headers.SECTION, "aotc_file_header", header.pack()),
-            Blob(headers.MANIFEST_SECTION, "aotc_blob_manifest", manifest + b"\0"),
-            Blob(headers.PLAN_SECTION, "aotc_blob_plan", parts.plan),
-            Blob(headers.WEIGHTS_SECTION, "aotc_blob_weights", parts.weights, WEIGHTS_ALIGNMENT[architecture]),
+            Blob(headers.SECTION, "aotc_header_data", header.pack()),
+            Blob(headers.MANIFEST_SECTION, "aotc_manifest_data", manifest + b"\0"),
+            Blob(headers.PLAN_SECTION, "aotc_plan_data", parts.plan),
+            Blob(headers.WEIGHTS_SECTION, "aotc_weights_data", parts.weights, WEIGHTS_ALIGNMENT[architecture]),
+            _constant("aotc_manifest_size", struct.pack("<Q", len(manifest))),
+            _constant("aotc_plan_size", struct.pack("<Q", len(parts.plan))),
+            _constant("aotc_weights_size", struct.pack("<Q", parts.manifest.weights_size)),
+            _constant("aotc_version", parts.manifest.aotc_version.encode() + b"\0"),
         ],
     )
     objects = [*_write_kernels(parts.kernels, work), *_compile_stubs(parts.stubs, tools, work), *runtime_objects(tools), blobs]
@@ -113,6 +120,10 @@ def _link(parts: Parts, tools: Toolchain, work: Path, path: Path) -> Header:
     text = sum(sections.get(name, (0, 0))[1] for name in (".text", ".plt", ".init", ".fini"))
     final = replace(header, kernel_text=kernel_text, runtime_text=max(0, text - kernel_text))
     return headers.seal(path, final, sections[headers.SECTION][0], sections[headers.WEIGHTS_SECTION])
+
+
+def _constant(symbol: str, value: bytes) -> Blob:
+    return Blob(f".rodata.{symbol}", symbol, value, 8)
 
 
 def _write_kernels(kernels: Sequence[bytes], work: Path) -> list[Path]:

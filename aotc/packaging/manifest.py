@@ -12,7 +12,7 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Union
+from typing import Any
 
 from aotc.errors import RuntimeFailure
 from aotc.ir.dims import Dim
@@ -41,7 +41,7 @@ class TensorInfo:
 
     name: str
     dtype: str
-    shape: tuple[Union[int, str], ...]
+    shape: tuple[int | str, ...]
 
 
 @dataclass(frozen=True)
@@ -115,15 +115,13 @@ def parse_manifest(data: bytes) -> Manifest:
     """Read a manifest back; unknown fields are passed over. Raises RuntimeFailure if it is not one of this format."""
     try:
         tree = json.loads(data)
-        if tree["format_version"] != FORMAT_VERSION:
-            raise RuntimeFailure(f"manifest format {tree['format_version']}, this aotc reads {FORMAT_VERSION}; use the aotc that built the file")
-        return Manifest(
-            **{
-                **_known(Manifest, tree),
-                "target": TargetInfo(**{**_known(TargetInfo, tree["target"]), "features": tuple(tree["target"]["features"]), "glibc": tuple(tree["target"]["glibc"])}),
-                "entry_points": tuple(_parse_entry_point(entry) for entry in tree["entry_points"]),
-            }
-        )
+        found = tree["format_version"]
+        if found != FORMAT_VERSION:
+            raise RuntimeFailure(f"manifest format {found}, this aotc reads {FORMAT_VERSION}; use the aotc that built the file")
+        fields = _known(TargetInfo, tree["target"])
+        target = TargetInfo(**{**fields, "features": tuple(fields["features"]), "glibc": tuple(fields["glibc"])})
+        entry_points = tuple(_parse_entry_point(entry) for entry in tree["entry_points"])
+        return Manifest(**{**_known(Manifest, tree), "target": target, "entry_points": entry_points})
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise RuntimeFailure(f"the manifest is damaged ({error}); build the file again") from error
 
@@ -162,7 +160,8 @@ def _parse_entry_point(tree: Mapping[str, Any]) -> EntryPointInfo:
         return tuple(TensorInfo(item["name"], item["dtype"], tuple(item["shape"])) for item in tree[key])
 
     symbols = tuple(SymbolInfo(**_known(SymbolInfo, item)) for item in tree["symbols"])
-    return EntryPointInfo(**{**_known(EntryPointInfo, tree), "inputs": tensors("inputs"), "outputs": tensors("outputs"), "symbols": symbols})
+    parts = {"inputs": tensors("inputs"), "outputs": tensors("outputs"), "symbols": symbols}
+    return EntryPointInfo(**{**_known(EntryPointInfo, tree), **parts})
 
 
 def _known(kind: type, tree: Mapping[str, Any]) -> dict[str, Any]:

@@ -140,11 +140,11 @@ class GccToolchain:
         words = shlex.split(self.command)
         found = shutil.which(words[0]) if words else None
         if found is None:
-            raise InvalidOption(f"the C compiler {self.command!r} was not found; name an existing one, or unset {VARIABLE} to use the ziglang wheel")
+            raise InvalidOption(f"the C compiler {self.command!r} was not found; name one that exists, or unset {VARIABLE} to use zig")
         object.__setattr__(self, "_words", [found, *words[1:]])
         machine = _run([*self._words, "-dumpmachine"], "asking the compiler for its machine").strip()
         if machine.split("-")[0] != self.triple.split("-")[0]:
-            raise InvalidOption(f"the C compiler {self.command!r} makes code for {machine}, the target is {self.triple}; name a compiler for that")
+            raise InvalidOption(f"the C compiler {self.command!r} makes code for {machine}, expected {self.triple}; name one for that")
 
     @property
     def identity(self) -> str:
@@ -207,8 +207,8 @@ def zig() -> str:
     """The absolute path of the ziglang wheel's binary. Raises BuildError if the wheel is not installed."""
     spec = importlib.util.find_spec("ziglang")
     if spec is None or not spec.submodule_search_locations:
-        raise BuildError(f"the ziglang wheel is not installed for {sys.executable}; run: pip install ziglang==0.17.1, or set {VARIABLE} to a cross gcc")
-    return str(Path(list(spec.submodule_search_locations)[0]).absolute() / "zig")
+        raise BuildError(f"ziglang is not installed for {sys.executable}; run: pip install ziglang==0.17.1 (or set {VARIABLE} to a gcc)")
+    return str(Path(next(iter(spec.submodule_search_locations))).absolute() / "zig")
 
 
 def _zig_version() -> str:

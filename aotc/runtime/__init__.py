@@ -1,0 +1,1 @@
+"""What runs a built file: the C runtime that is linked into it, and the loaders of applications."""
