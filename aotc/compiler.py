@@ -24,7 +24,8 @@ from aotc.frontends import import_model
 from aotc.ir.dims import Dim
 from aotc.ir.expr import Call, Function, Module
 from aotc.ir.visitor import post_order
-from aotc.lowering.build import BuiltFunctions, build_functions
+from aotc.lowering.build import compile_functions
+from aotc.lowering.compiled import CompiledFunction
 from aotc.lowering.planner import Planned, is_view, make_plan
 from aotc.packaging.link import Linked, Parts, link
 from aotc.packaging.manifest import TargetInfo, make_manifest
@@ -91,13 +92,15 @@ def compile(
     with cache_beside(output):
         module = clock("import", lambda: import_model(model, inputs, args, dynamic_shapes))
         module = clock("optimise", lambda: optimise(module, chosen))
-        built = clock("kernels", lambda: build_functions(primitive_functions(module), chosen, jobs, clock.part("kernels")))
-        planned = clock("plan", lambda: make_plan(module, built.functions))
-        linked = clock("link", lambda: package(planned, built, chosen, output, {**module.metadata, **(metadata or {})}, precision, compiler))
+        functions = primitive_functions(module)
+        count = _KernelCount(clock.progress)
+        kernels = clock("kernels", lambda: compile_functions(functions, chosen, jobs, count))
+        planned = clock("plan", lambda: make_plan(module, kernels))
+        linked = clock("link", lambda: package(planned, kernels, chosen, output, {**module.metadata, **(metadata or {})}, precision, compiler))
     entry = planned.plan.entry_points[0]
     return BuildReport(
         output, chosen, linked, entry.arena_size, entry.arena_lower_bound, planned.weights_size, len(entry.steps),
-        built.compiled, built.cached, clock.seconds, _notes(chosen, device),
+        count.built, len(kernels) - count.built, clock.seconds, _notes(chosen, device),
     )  # fmt: skip
 
 
@@ -109,8 +112,9 @@ def primitive_functions(module: Module) -> list[Function]:
 
 
 def package(
-    planned: Planned, built: BuiltFunctions, target: Target, output: Path, metadata: Mapping[str, str], precision: str, compiler: str | None
-) -> Linked:
+    planned: Planned, kernels: Mapping[Function, CompiledFunction], target: Target, output: Path,
+    metadata: Mapping[str, str], precision: str, compiler: str | None,
+) -> Linked:  # fmt: skip
     """The plan, its weights and its kernels as one file."""
     plan_bytes = serialise(planned.plan)
     with tempfile.TemporaryDirectory(prefix=f".{output.name}.", dir=_writable_folder(output)) as folder:
@@ -119,7 +123,8 @@ def package(
         manifest = make_manifest(
             planned.plan, plan_bytes, weights, _target_info(target), aotc_version=__version__, precision=precision, metadata=metadata
         )  # fmt: skip
-        return link(Parts(built.objects, stub_source(planned.plan), plan_bytes, manifest, weights), output, compiler=compiler)
+        objects = list(dict.fromkeys(kernel.object_code for function in kernels.values() for kernel in function.kernels))
+        return link(Parts(objects, stub_source(planned.plan), plan_bytes, manifest, weights), output, compiler=compiler)
 
 
 def _write_weights(planned: Planned, path: Path) -> None:
@@ -172,5 +177,13 @@ class _Clock:
         self.seconds[stage] = time.perf_counter() - begin
         return result
 
-    def part(self, stage: str) -> Callable[[int, int], None]:
-        return lambda done, total: self.progress(stage, done, total)
+
+class _KernelCount:
+    """Passes the progress of the kernels on and counts those that were not in the cache."""
+
+    def __init__(self, progress: Progress) -> None:
+        self.progress, self.built = progress, 0
+
+    def __call__(self, done: int, total: int, label: str) -> None:
+        self.built += label != "cached"
+        self.progress("kernels", done, total)
