@@ -30,7 +30,7 @@ ABI_VERSION = 1  # AOTC_ABI_VERSION of aotc.h
 _Base = getattr(sys.modules.get("aotc.errors"), "RuntimeFailure", Exception)
 
 
-class Error(_Base):  # type: ignore[misc]
+class Error(_Base):  # type: ignore[misc, valid-type]
     """Opening or running a model failed. ``status`` is a number of aotc.h's aotc_status."""
 
     def __init__(self, message: str, status: int = 1) -> None:
@@ -92,9 +92,8 @@ def _parse(name: str, content: mmap.mmap, size: int) -> FileInfo:
     at, length = sections[".aotc.header"]
     if length < _HEADER.size or content[at : at + 8] != b"AOTCFILE":
         raise _damaged(name, "its header is not one of aotc's")
-    fields = _HEADER.unpack(content[at : at + _HEADER.size])
-    version, _, abi, machine, checksum, _, file_size, plan_size, manifest_size, weights_size, *fields = fields[1:]
-    kernel_text, runtime_text, major, minor, _, target, features = fields
+    _, version, _, abi, machine, checksum, _, *fields = _HEADER.unpack(content[at : at + _HEADER.size])
+    file_size, plan_size, manifest_size, weights_size, kernel_text, runtime_text, major, minor, _, target, features = fields
     if version != 1:
         raise Error(
             f"{name} has header version {version}, this loader reads 1: use aotc_runtime.py of the aotc that built it", WRONG_VERSION
