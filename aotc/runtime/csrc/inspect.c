@@ -1,0 +1,72 @@
+/* What a session tells about itself: steps with their times, memory. */
+#include <string.h>
+
+#include "internal.h"
+
+aotc_status rt_set_profiling(aotc_session_t *self, int on, aotc_error *error) {
+    if (!session_enter(self)) return session_is_busy(error);
+    if (on && !self->profile) memset(self->clocks, 0, self->view->record->steps.count * sizeof *self->clocks);
+    self->profile = on != 0;
+    session_leave(self);
+    return succeed(error);
+}
+
+size_t rt_step_count(const aotc_session_t *self) { return self->view->record->steps.count; }
+
+/* Fill in as much of the caller's struct as it has room for; its size stays. */
+static void hand_over(void *target, const void *source, size_t known) {
+    uint32_t size;
+    memcpy(&size, target, sizeof size);
+    size_t bytes = size < known ? size : known;
+    memcpy((char *)target + sizeof size, (const char *)source + sizeof size, bytes - sizeof size);
+}
+
+static aotc_status no_room(const char *name, aotc_error *error) {
+    return fail(error, AOTC_INVALID_ARGUMENT, "%s is NULL or its size is not set; set it to sizeof(%s)", name, name);
+}
+
+aotc_status rt_step_info(aotc_session_t *self, size_t number, aotc_step_info *info, aotc_error *error) {
+    if (!info || info->size < sizeof info->size) return no_room("aotc_step_info", error);
+    if (number >= rt_step_count(self))
+        return fail(error, AOTC_INVALID_ARGUMENT, "there is no step %zu; the entry point has %zu, counted from 0", number, rt_step_count(self));
+    if (!session_enter(self)) return session_is_busy(error);
+    const plan_step *step = &self->view->steps[number];
+    const step_clock *clock = &self->clocks[number];
+    bool is_copy = step->kind == STEP_COPY;
+    aotc_step_info filled = {
+        .size = sizeof filled,
+        .is_copy = is_copy,
+        .name = plan_string(self->plan, step->source),
+        .label = plan_string(self->plan, step->label),
+        .kernel = is_copy ? "" : plan_string(self->plan, self->plan->kernels[step->kernel].symbol),
+        .runs = clock->runs,
+        .total_ns = clock->total_ns,
+        .last_ns = clock->last_ns,
+        .flops = self->current ? self->current->exprs[step->flops] : 0,
+        .tasks = self->current ? self->current->exprs[step->tasks] : 0,
+    };
+    hand_over(info, &filled, sizeof filled);
+    session_leave(self);
+    return succeed(error);
+}
+
+aotc_status rt_memory_info(aotc_session_t *self, aotc_memory_info *info, aotc_error *error) {
+    if (!info || info->size < sizeof info->size) return no_room("aotc_memory_info", error);
+    if (!session_enter(self)) return session_is_busy(error);
+    uint64_t outputs = 0;
+    for (uint32_t i = 0; i < self->view->record->outputs.count; i++) outputs += self->outputs[i].owned_bytes;
+    aotc_memory_info filled = {
+        .size = sizeof filled,
+        .shape_plans = self->plan_count,
+        .weights = aotc_weights_size,
+        .arena = self->arena_bytes,
+        .planned = self->current ? self->current->arena_bytes : 0,
+        .lower_bound = self->current ? self->current->lower_bound : 0,
+        .outputs = outputs,
+        .total = self->held,
+        .peak = self->peak,
+    };
+    hand_over(info, &filled, sizeof filled);
+    session_leave(self);
+    return succeed(error);
+}

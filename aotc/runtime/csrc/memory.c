@@ -1,0 +1,127 @@
+/* Memory of a session, counted and limited; and where buffers go in the arena. */
+#include <inttypes.h>
+#include <stdlib.h>
+
+#include "internal.h"
+
+static void *default_allocate(void *context, size_t bytes, size_t alignment) {
+    (void)context;
+    if (bytes > SIZE_MAX - alignment) return NULL;
+    return aligned_alloc(alignment, (bytes + alignment - 1) & ~(alignment - 1));
+}
+
+static void default_release(void *context, void *pointer, size_t bytes) {
+    (void)context;
+    (void)bytes;
+    free(pointer);
+}
+
+const aotc_allocator memory_default = {NULL, default_allocate, default_release};
+
+aotc_status session_allocate(aotc_session_t *self, uint64_t bytes, const char *what, void **memory, aotc_error *error) {
+    *memory = NULL;
+    if (self->limit && (self->held > self->limit || bytes > self->limit - self->held)) {
+        return fail(error, AOTC_OUT_OF_MEMORY,
+             "%s needs %" PRIu64 " bytes and the session holds %" PRIu64 " already, its memory_limit is %" PRIu64
+             "; raise the limit or use smaller inputs",
+             what, bytes, self->held, self->limit);
+    }
+    void *made = bytes > SIZE_MAX ? NULL : self->allocator.allocate(self->allocator.context, (size_t)bytes, PLAN_ALIGNMENT);
+    if (!made)
+        return fail(error, AOTC_OUT_OF_MEMORY, "the allocator refused %" PRIu64 " bytes for %s; free memory or use smaller inputs", bytes, what);
+    if ((uintptr_t)made % PLAN_ALIGNMENT != 0) {
+        self->allocator.release(self->allocator.context, made, (size_t)bytes);
+        return fail(error, AOTC_INVALID_ARGUMENT, "the allocator was asked for memory aligned to %u bytes and gave %p; align it", PLAN_ALIGNMENT, made);
+    }
+    self->held += bytes;
+    if (self->held > self->peak) self->peak = self->held;
+    *memory = made;
+    return AOTC_OK;
+}
+
+void session_release(aotc_session_t *self, void *pointer, uint64_t bytes) {
+    if (!pointer) return;
+    self->allocator.release(self->allocator.context, pointer, (size_t)bytes);
+    self->held -= bytes;
+}
+
+static uint64_t aligned_size(const plan_view *view, const int64_t *exprs, uint32_t buffer) {
+    return ((uint64_t)exprs[view->buffers[buffer].size] + PLAN_ALIGNMENT - 1) & ~(uint64_t)(PLAN_ALIGNMENT - 1);
+}
+
+/* Whether `a` is placed before `b`: the larger first, then the lower number. */
+static bool comes_first(const plan_view *view, const int64_t *exprs, uint32_t a, uint32_t b) {
+    uint64_t size_a = aligned_size(view, exprs, a), size_b = aligned_size(view, exprs, b);
+    return size_a != size_b ? size_a > size_b : a < b;
+}
+
+/* Restore the heap below `root`, whose top is the buffer that is placed last. */
+static void sift(const plan_view *view, const int64_t *exprs, uint32_t *order, uint32_t root, uint32_t count) {
+    for (uint32_t child; (child = 2 * root + 1) < count; root = child) {
+        if (child + 1 < count && comes_first(view, exprs, order[child], order[child + 1])) child++;
+        if (comes_first(view, exprs, order[child], order[root])) return;
+        uint32_t swapped = order[root];
+        order[root] = order[child];
+        order[child] = swapped;
+    }
+}
+
+/* Heap sort: qsort may allocate. */
+static void sort_by_size(const plan_view *view, const int64_t *exprs, uint32_t *order, uint32_t count) {
+    for (uint32_t i = 0; i < count; i++) order[i] = i;
+    for (uint32_t i = count / 2; i-- > 0;) sift(view, exprs, order, i, count);
+    for (uint32_t end = count; end-- > 1;) {
+        uint32_t last = order[0];
+        order[0] = order[end];
+        order[end] = last;
+        sift(view, exprs, order, 0, end);
+    }
+}
+
+static bool alive_together(const plan_buffer *a, const plan_buffer *b) {
+    return a->first_step <= b->last_step && b->first_step <= a->last_step;
+}
+
+/* The start of the smallest gap that holds `buffer` between those placed (by rising offset) that are alive with it. */
+static uint64_t best_fit(const plan_view *view, const int64_t *exprs, const uint32_t *placed, uint32_t count, const uint64_t *offsets,
+                         uint32_t buffer) {
+    uint64_t size = aligned_size(view, exprs, buffer), end = 0, best = 0, best_gap = UINT64_MAX;
+    for (uint32_t i = 0; i < count; i++) {
+        if (!alive_together(&view->buffers[placed[i]], &view->buffers[buffer])) continue;
+        uint64_t start = offsets[placed[i]], stop = start + aligned_size(view, exprs, placed[i]);
+        if (start > end && start - end >= size && start - end < best_gap) {
+            best = end;
+            best_gap = start - end;
+        }
+        if (stop > end) end = stop;
+    }
+    return best_gap == UINT64_MAX ? end : best;
+}
+
+uint64_t memory_place(const plan_view *view, const int64_t *exprs, uint32_t *order, uint32_t *placed, uint64_t *offsets) {
+    uint32_t count = view->record->buffers.count;
+    uint64_t total = 0;
+    sort_by_size(view, exprs, order, count);
+    for (uint32_t i = 0; i < count; i++) {
+        uint32_t buffer = order[i], at = i;
+        offsets[buffer] = best_fit(view, exprs, placed, i, offsets, buffer);
+        for (; at > 0 && offsets[placed[at - 1]] > offsets[buffer]; at--) placed[at] = placed[at - 1];
+        placed[at] = buffer;
+        uint64_t stop = offsets[buffer] + aligned_size(view, exprs, buffer);
+        if (stop > total) total = stop;
+    }
+    return total;
+}
+
+uint64_t memory_lower_bound(const plan_view *view, const int64_t *exprs) {
+    uint64_t bound = 0;
+    /* The live set is largest at the step where one of its buffers begins. */
+    for (uint32_t i = 0; i < view->record->buffers.count; i++) {
+        uint64_t live = 0;
+        uint32_t step = view->buffers[i].first_step;
+        for (uint32_t k = 0; k < view->record->buffers.count; k++)
+            if (view->buffers[k].first_step <= step && step <= view->buffers[k].last_step) live += aligned_size(view, exprs, k);
+        if (live > bound) bound = live;
+    }
+    return bound;
+}
