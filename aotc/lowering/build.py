@@ -1,0 +1,125 @@
+"""Compiles all fused functions of a model: each distinct one once, from the cache or in parallel worker processes.
+
+Workers are plain child processes (``aotc.lowering.worker``) that import TVM once each. multiprocessing is not used: it would
+run the caller's script again (spawn) or copy a process full of threads (fork).
+"""
+
+from __future__ import annotations
+
+import os
+import queue
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+
+from aotc.errors import BuildError
+from aotc.ir.expr import Function
+from aotc.lowering import kernel_cache
+from aotc.lowering.compiled import CompiledFunction
+from aotc.lowering.frames import pack_function, read_frame, unpack_result, write_frame
+from aotc.lowering.identity import function_key, function_label
+from aotc.targets import Target
+
+Progress = Callable[[int, int, str], None]
+"""Called as (functions ready, functions in all, label of the one that became ready), from any thread, one call at a time."""
+
+
+def compile_functions(
+    functions: Iterable[Function], target: Target, jobs: int | None = None, progress: Progress | None = None
+) -> dict[Function, CompiledFunction]:
+    """Machine code of every function. ``jobs`` is the number of worker processes, by default one a core.
+
+    The result does not depend on ``jobs``. Raises BuildError for the first function (in the order given) that fails.
+    """
+    wanted = list(functions)
+    keys = {function: function_key(function, target) for function in wanted}
+    distinct = {keys[function]: function for function in reversed(wanted)}
+    ready = {key: found for key in distinct if (found := kernel_cache.load(key)) is not None}
+    state = _State(len(distinct), progress or (lambda done, total, label: None), len(ready))
+    missing = [key for key in dict.fromkeys(keys[function] for function in wanted) if key not in ready]
+    if missing:
+        state.report("cached")
+        ready |= _compile([(key, distinct[key]) for key in missing], target, jobs or os.cpu_count() or 1, state)
+    return {function: ready[keys[function]] for function in wanted}
+
+
+# The caller's module search path, exactly: the package may have been found through it, and the folder that the caller
+# stands in may hold files with the names of modules.
+_WORKER = "import sys; sys.path[:] = sys.argv[1:]; from aotc.lowering.worker import main; main()"
+
+
+@dataclass(slots=True)
+class _State:
+    total: int
+    progress: Progress
+    done: int = 0
+    lock: threading.Lock = field(default_factory=threading.Lock)
+
+    def report(self, label: str, finished: int = 0) -> None:
+        with self.lock:
+            self.done += finished
+            self.progress(self.done, self.total, label)
+
+
+def _compile(work: list[tuple[str, Function]], target: Target, jobs: int, state: _State) -> dict[str, CompiledFunction]:
+    tasks: queue.SimpleQueue[int] = queue.SimpleQueue()
+    for number in range(len(work)):
+        tasks.put(number)
+    results: dict[str, CompiledFunction] = {}
+    failures: dict[int, Exception] = {}
+    threads = [threading.Thread(target=_drive, args=(tasks, work, target, state, results, failures)) for _ in range(min(jobs, len(work)))]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    if failures:
+        raise failures[min(failures)]
+    return results
+
+
+def _drive(
+    tasks: queue.SimpleQueue[int],
+    work: list[tuple[str, Function]],
+    target: Target,
+    state: _State,
+    results: dict[str, CompiledFunction],
+    failures: dict[int, Exception],
+) -> None:
+    """Feeds one worker process until no task is left or one has failed."""
+    command = [sys.executable, "-c", _WORKER, *sys.path]
+    worker = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env={**os.environ, "TVM_NUM_THREADS": "1"})
+    try:
+        while not failures:
+            try:
+                number = tasks.get_nowait()
+            except queue.Empty:
+                break
+            key, function = work[number]
+            try:
+                results[key] = _ask(worker, function, target)
+            except Exception as error:  # handed to the caller's thread
+                failures[number] = error
+                break
+            kernel_cache.store(key, results[key])
+            state.report(function_label(function), finished=1)
+    finally:
+        assert worker.stdin is not None and worker.stdout is not None
+        worker.stdin.close()
+        worker.wait()
+        worker.stdout.close()
+
+
+def _ask(worker: subprocess.Popen[bytes], function: Function, target: Target) -> CompiledFunction:
+    assert worker.stdin is not None and worker.stdout is not None
+    try:
+        write_frame(worker.stdin, pack_function(function, target))
+        reply = read_frame(worker.stdout)
+    except (BrokenPipeError, EOFError):
+        where = function.origin or function.name or "a fused function"
+        raise BuildError(
+            f"{where}: the compiler process ended (status {worker.wait()}) while it compiled {function_label(function)}; "
+            "its last words are above. This is a fault of aotc or TVM: please report the model"
+        ) from None
+    return unpack_result(reply)
