@@ -111,10 +111,9 @@ def make_manifest(
     )
 
 
-def parse_manifest(data: bytes) -> Manifest:
-    """Read a manifest back; unknown fields are passed over. Raises RuntimeFailure if it is not one of this format."""
+def parse_manifest(tree: Mapping[str, Any]) -> Manifest:
+    """Read a manifest back from its JSON tree; unknown fields are passed over. Raises RuntimeFailure if it is not one of this format."""
     try:
-        tree = json.loads(data)
         found = tree["format_version"]
         if found != FORMAT_VERSION:
             raise RuntimeFailure(f"manifest format {found}, this aotc reads {FORMAT_VERSION}; use the aotc that built the file")
