@@ -1,0 +1,58 @@
+"""Computes at compile time what depends on constants and weights alone, by the operators' references."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from aotc.errors import InvalidModel
+from aotc.ir.expr import Call, Constant, Expr, Function, If, Module, Parameter, Tuple
+from aotc.ir.types import TupleType, flatten
+from aotc.ir.visitor import rewrite_module
+from aotc.ops.interpret import evaluate_call
+from aotc.passes.options import Options
+from aotc.passes.weights import Weights
+
+SMALL = 1 << 16  # results of up to so many bytes are always folded
+FROM_NOTHING = 1 << 10  # and of operators without arguments (full, arange), which are cheap to compute on the spot
+
+
+def fold_constants(module: Module, options: Options) -> Module:
+    """Calls over constants become constants, over weights new weights; an ``If`` on a constant becomes its branch.
+
+    A result larger than its operands together (a broadcast, a one-hot) is folded only where it is small.
+    """
+    weights = Weights(module)
+    return rewrite_module(module, lambda node: _fold(node, weights))
+
+
+def _fold(node: Expr, weights: Weights) -> Expr | None:
+    if isinstance(node, If) and isinstance(node.condition, Constant):
+        return node.then if bool(node.condition.data) else node.otherwise
+    if not isinstance(node, Call) or isinstance(node.op, Function):
+        return None
+    arrays = [arg.data for arg in node.args if isinstance(arg, (Constant, Parameter))]
+    if len(arrays) != len(node.args) or not _worthwhile(node, arrays):
+        return None
+    try:
+        result = evaluate_call(node, arrays, {})
+    except (ArithmeticError, ValueError, KeyError, InvalidModel):
+        return None  # the model's own trouble, if that branch is ever run
+    if isinstance(node.type, TupleType):
+        return Tuple(tuple(_leaf(node, np.asarray(each), weights, f".{i}") for i, each in enumerate(result)), node.origin)
+    return _leaf(node, np.asarray(result), weights)
+
+
+def _worthwhile(node: Call, arrays: list[np.ndarray]) -> bool:
+    results = flatten(node.type)
+    if not all(result.is_static for result in results):
+        return False
+    size = sum(int(result.size) * result.itemsize for result in results)  # type: ignore[arg-type]
+    if not arrays:
+        return size <= FROM_NOTHING
+    return size <= max(SMALL, sum(array.nbytes for array in arrays))
+
+
+def _leaf(node: Call, data: np.ndarray, weights: Weights, suffix: str = "") -> Expr:
+    if not any(isinstance(arg, Parameter) for arg in node.args):
+        return Constant(np.asarray(data, order="C"), node.origin)
+    return weights.derive(node.args, f"{node.op.name}{suffix}", lambda: data, node.attrs)

@@ -1,0 +1,26 @@
+"""What passes may ask of the target, and which of them to leave out."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from aotc.targets.base import Target
+
+
+@dataclass(frozen=True)
+class Options:
+    """``channel_block`` is the number of channels that stand together in blocked layouts, 0 for none; ``dense_block`` the
+    number of outputs in a block of packed dense weights, 0 for none. ``skip`` names passes to leave out; ``verify``
+    checks the module after each pass."""
+
+    channel_block: int = 8
+    dense_block: int = 16
+    skip: frozenset[str] = frozenset()
+    verify: bool = False
+
+
+def options_for(target: Target, skip: frozenset[str] = frozenset(), verify: bool = False) -> Options:
+    """The options that suit a target: a channel block of one vector, or of two where vectors are short; dense blocks of
+    two vectors, so that each element of x that is loaded is used twice."""
+    lanes = target.lanes("float32")
+    return Options(channel_block=max(8, lanes), dense_block=max(8, 2 * lanes), skip=skip, verify=verify)

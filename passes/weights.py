@@ -1,0 +1,50 @@
+"""Weights that passes compute from weights: named after their source, made once for each, never larger than is sensible."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+
+import numpy as np
+
+from aotc.ir.expr import Constant, Expr, Module, Parameter
+from aotc.ir.visitor import post_order
+
+
+class Weights:
+    """Makes parameters under names that are free in ``module``. Equal requests give the same object, so that weights
+    shared by several layers stay shared."""
+
+    def __init__(self, module: Module) -> None:
+        self.taken = {node.name for function in module.functions.values() for node in post_order(function.body) if isinstance(node, Parameter)}
+        self.made: dict[tuple[object, ...], Parameter] = {}
+        self.sources: list[Expr] = []  # keeps what ``made`` names by identity alive
+
+    def derive(self, sources: Iterable[Expr], what: str, compute: Callable[[], np.ndarray], details: object = None) -> Parameter:
+        """The parameter that ``compute`` makes from ``sources``. ``what``, a part of its name, and ``details`` say exactly
+        what is done to them."""
+        sources = list(sources)
+        key = (what, repr(details), *(id(source) for source in sources))
+        if key not in self.made:
+            self.sources += sources
+            self.made[key] = Parameter(self._name(sources, what), np.asarray(compute(), order="C"))
+        return self.made[key]
+
+    def _name(self, sources: list[Expr], what: str) -> str:
+        stem = next((s.name for s in sources if isinstance(s, Parameter)), "") or next((s.origin for s in sources if s.origin), "") or "constant"
+        name, count = f"{stem}:{what}", 1
+        while name in self.taken:
+            count += 1
+            name = f"{stem}:{what}.{count}"
+        self.taken.add(name)
+        return name
+
+
+def array_of(expr: Expr) -> np.ndarray | None:
+    """The data of a weight or constant; ``None`` for anything else."""
+    return expr.data if isinstance(expr, (Constant, Parameter)) else None
+
+
+def scalar_of(expr: Expr) -> float | None:
+    """The value of a weight or constant of one element, as a float; ``None`` for anything else."""
+    data = array_of(expr)
+    return float(data.reshape(())) if data is not None and data.size == 1 else None
