@@ -18,7 +18,12 @@ COMMANDS = {
     "opt": opt.opt,
 }
 
-app = typer.Typer(no_args_is_help=True, rich_markup_mode="markdown", pretty_exceptions_enable=False, context_settings={"help_option_names": ["-h", "--help"]})
+app = typer.Typer(
+    no_args_is_help=True,
+    rich_markup_mode="markdown",
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
 app.callback(help="Compile PyTorch and ONNX networks into one shared library for x86-64 and for NVIDIA Jetson boards.")(show_version)
 for name, function in COMMANDS.items():
     app.command(name)(reporting_errors(function))

@@ -10,7 +10,19 @@ import typer
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TaskID, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
-from aotc.cli.common import AsJson, InputShapes, JetPack, SourceModel, TargetName, bytes_text, console, error_console, one_per_name, print_json, version_text
+from aotc.cli.common import (
+    AsJson,
+    InputShapes,
+    JetPack,
+    SourceModel,
+    TargetName,
+    bytes_text,
+    console,
+    error_console,
+    one_per_name,
+    print_json,
+    version_text,
+)
 from aotc.cli.dims import parse_inputs
 from aotc.cli.source import load_source
 
@@ -22,13 +34,20 @@ def build(
     model: SourceModel,
     target: TargetName = "host",
     jetpack: JetPack = None,
-    output: Annotated[str, typer.Option("--output", "-o", help="The file to write.")] = "model.so",
+    output: Annotated[str, typer.Option("--output", "-o", metavar="FILE", help="The file to write.")] = "model.so",
     inputs: InputShapes = None,
     precision: Annotated[str, typer.Option(help="Arithmetic of the built file.")] = "fp32",
     device: Annotated[str, typer.Option(help="`auto` or `cpu`.")] = "auto",
-    jobs: Annotated[int | None, typer.Option("--jobs", "-j", min=1, help="Processes that build kernels; one a core by default. Does not change the file.")] = None,
-    metadata: Annotated[list[str] | None, typer.Option("--metadata", metavar="KEY=VALUE", help="Text to carry in the file. Repeat for more.")] = None,
-    compiler: Annotated[str | None, typer.Option("--cc", metavar="PROGRAM", help="Link with this gcc instead of the linker that came with aotc.")] = None,
+    jobs: Annotated[
+        int | None,
+        typer.Option("--jobs", "-j", min=1, help="Processes that build kernels; one a core by default. Does not change the file."),
+    ] = None,
+    metadata: Annotated[
+        list[str] | None, typer.Option("--metadata", metavar="KEY=VALUE", help="Text to carry in the file. Repeat for more.")
+    ] = None,
+    compiler: Annotated[
+        str | None, typer.Option("--cc", metavar="PROGRAM", help="Link with this gcc instead of the linker that came with aotc.")
+    ] = None,
     as_json: AsJson = False,
 ) -> None:
     """Compile a model into one shared library.
@@ -97,8 +116,12 @@ def _print_summary(facts: dict[str, Any]) -> None:
         arena += f"; no plan can do with less than {bytes_text(facts['arena_lower_bound'])}"
     table.add_row("working memory", arena)
     table.add_row("steps", f"{facts['steps']}, kernels built {facts['kernels_built']}, from the cache {facts['kernels_cached']}")
-    table.add_row("needs", f"{', '.join(facts['needed'])}; glibc {facts['glibc_needed']} or newer, the target has {facts['glibc_of_target']}")
-    table.add_row("time", f"{facts['seconds']:.1f} s  " + ", ".join(f"{stage} {value:.1f}" for stage, value in facts["seconds_of_stages"].items()))
+    table.add_row(
+        "needs", f"{', '.join(facts['needed'])}; glibc {facts['glibc_needed']} or newer, the target has {facts['glibc_of_target']}"
+    )
+    table.add_row(
+        "time", f"{facts['seconds']:.1f} s  " + ", ".join(f"{stage} {value:.1f}" for stage, value in facts["seconds_of_stages"].items())
+    )
     console.print(f"[bold green]built[/] {facts['output']}", highlight=False)
     console.print(table, highlight=False)
     for note in facts["notes"]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import json
 import logging
+import sys
 from collections.abc import Callable, Sequence
 from typing import Annotated, Any
 
@@ -14,7 +15,8 @@ from rich.markup import escape
 
 from aotc.errors import AotcError, InvalidOption
 
-console = Console()
+# Where output goes to a file or pipe there is no width to fit into, and names must not be cut.
+console = Console(width=None if sys.stdout.isatty() else 160)
 error_console = Console(stderr=True)
 
 BuiltFile = Annotated[str, typer.Argument(metavar="FILE", help="A file that `aotc build` wrote.")]
@@ -36,7 +38,9 @@ InputShapes = Annotated[
     ),
 ]
 TargetName = Annotated[str, typer.Option("--target", "-t", metavar="NAME", help="What to build for; `aotc targets` lists them.")]
-JetPack = Annotated[str | None, typer.Option("--jetpack", metavar="VERSION", help="JetPack of the board, where it is not the target's default.")]
+JetPack = Annotated[
+    str | None, typer.Option("--jetpack", metavar="VERSION", help="JetPack of the board, where it is not the target's default.")
+]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON, for scripts.")]
 
 

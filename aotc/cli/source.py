@@ -39,5 +39,7 @@ def load_source(text: str) -> Source:
     if not isinstance(made, tuple):
         return Source(made)
     if not 2 <= len(made) <= 3:
-        raise InvalidModel(f"{text} returned a tuple of {len(made)}; expected (module, example inputs) or (module, example inputs, dynamic shapes)")
+        raise InvalidModel(
+            f"{text} returned a tuple of {len(made)}; expected (module, example inputs) or (module, example inputs, dynamic shapes)"
+        )
     return Source(made[0], tuple(made[1]), made[2] if len(made) == 3 else None)

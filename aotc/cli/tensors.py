@@ -29,11 +29,15 @@ ShapeOption = Annotated[
     list[str] | None, typer.Option("--shape", metavar="NAME:DIMS", help="Shape of random data for an input with dynamic dims: `ids:1x128`.")
 ]
 SeedOption = Annotated[int, typer.Option(help="Seed of random data.")]
-MeanOption = Annotated[str, typer.Option(help="Images: subtracted from pixels of 0 to 255; one number, or one a channel: `123.7,116.3,103.5`.")]
+MeanOption = Annotated[
+    str, typer.Option(help="Images: subtracted from pixels of 0 to 255; one number, or one a channel: `123.7,116.3,103.5`.")
+]
 StdOption = Annotated[str, typer.Option(help="Images: what the difference is divided by; one number, or one a channel.")]
 LayoutOption = Annotated[str, typer.Option(help="Images: `nchw` or `nhwc`.")]
 ChannelsOption = Annotated[str, typer.Option(help="Images: `rgb`, `bgr` or `grey`.")]
-CropOption = Annotated[float, typer.Option(min=0.01, max=1.0, help="Images: the part of the shorter side that is kept, from the centre, before resizing.")]
+CropOption = Annotated[
+    float, typer.Option(min=0.01, max=1.0, help="Images: the part of the shorter side that is kept, from the centre, before resizing.")
+]
 
 
 class TensorLike(Protocol):
@@ -77,12 +81,12 @@ def load_feeds(
         if name not in known:
             raise InvalidOption(f"the model has no input {name!r}; its inputs are {', '.join(known)}")
     random = np.random.default_rng(seed)
-    return {
-        name: load_array(spec, sources.get(name, "random"), concrete.get(name), random, images) for name, spec in known.items()
-    }
+    return {name: load_array(spec, sources.get(name, "random"), concrete.get(name), random, images) for name, spec in known.items()}
 
 
-def load_array(spec: TensorLike, source: str, shape: tuple[int, ...] | None, random: np.random.Generator, images: Preprocessing) -> np.ndarray:
+def load_array(
+    spec: TensorLike, source: str, shape: tuple[int, ...] | None, random: np.random.Generator, images: Preprocessing
+) -> np.ndarray:
     """The data that ``source`` names, in the input's dtype."""
     dtype = np.dtype(spec.dtype)
     if source in ("random", "zeros"):
@@ -94,7 +98,9 @@ def load_array(spec: TensorLike, source: str, shape: tuple[int, ...] | None, ran
     try:
         loaded = np.load(path, allow_pickle=False)
     except (OSError, ValueError) as error:
-        raise InvalidOption(f"input {spec.name!r}: cannot read {path}: {error}; expected a .npy, .npz, .png or .jpg file, `random` or `zeros`") from error
+        raise InvalidOption(
+            f"input {spec.name!r}: cannot read {path}: {error}; expected a .npy, .npz, .png or .jpg file, `random` or `zeros`"
+        ) from error
     array = loaded if isinstance(loaded, np.ndarray) else loaded[member or spec.name]
     if array.dtype != dtype:
         raise InvalidOption(f"input {spec.name!r} takes {dtype}, {path} holds {array.dtype}; convert it with array.astype({str(dtype)!r})")
@@ -146,7 +152,9 @@ def _full_shape(spec: TensorLike, shape: tuple[int, ...] | None) -> tuple[int, .
         return shape
     if all(isinstance(dim, int) for dim in spec.shape):
         return tuple(spec.shape)
-    raise InvalidOption(f"input {spec.name!r} has the shape {shape_text([str(dim) for dim in spec.shape])}: give data for it, or --shape {spec.name}:...")
+    raise InvalidOption(
+        f"input {spec.name!r} has the shape {shape_text([str(dim) for dim in spec.shape])}: give data for it, or --shape {spec.name}:..."
+    )
 
 
 def _image(spec: TensorLike, path: str, dtype: np.dtype[Any], shape: tuple[int, ...] | None, options: Preprocessing) -> np.ndarray:
@@ -155,7 +163,7 @@ def _image(spec: TensorLike, path: str, dtype: np.dtype[Any], shape: tuple[int, 
     dims = shape or tuple(spec.shape)
     if len(dims) not in (3, 4):
         raise InvalidOption(f"input {spec.name!r} has {len(dims)} dims; an image fits an input of 3 or 4")
-    height, width = (dims[-2:] if options.layout == "nchw" else dims[-3:-1])
+    height, width = dims[-2:] if options.layout == "nchw" else dims[-3:-1]
     try:
         image = Image.open(path).convert("L" if options.channels == "grey" else "RGB")
     except (OSError, UnidentifiedImageError) as error:

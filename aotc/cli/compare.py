@@ -1,0 +1,5 @@
+"""``aotc compare``"""
+
+
+def compare() -> None:
+    raise SystemExit

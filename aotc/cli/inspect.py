@@ -1,0 +1,142 @@
+"""``aotc inspect``: what is in a built file, read without loading it, for any target."""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from rich.table import Table
+
+from aotc.cli.common import AsJson, BuiltFile, bytes_text, console, print_json, shape_text, version_text
+from aotc.cli.plan_graph import write_graph
+
+if TYPE_CHECKING:
+    from aotc.lowering.plan import EntryPoint, ExecutionPlan
+    from aotc.packaging.reader import PackagedModel
+
+
+def inspect(
+    file: BuiltFile,
+    steps: Annotated[bool, typer.Option("--steps", help="Also show a table of all steps.")] = False,
+    graph: Annotated[
+        str | None, typer.Option("--graph", metavar="FILE", help="Draw steps and tensors with Graphviz: .svg, .png, .pdf or .dot.")
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Show inputs, outputs, memory, sizes and needs of a built file.
+
+    Example: `aotc inspect model.so --steps --graph model.svg`
+    """
+    from aotc.packaging.planfile import deserialise
+    from aotc.packaging.reader import read_packaged
+
+    model = read_packaged(file)
+    plan = deserialise(model.plan)
+    if graph is not None:
+        write_graph(plan, Path(graph))
+    if as_json:
+        print_json(facts(model, plan))
+        return
+    _print_file(model)
+    for entry in plan.entry_points:
+        _print_entry(entry, model)
+        if steps:
+            _print_steps(entry, plan)
+
+
+def facts(model: PackagedModel, plan: ExecutionPlan) -> dict[str, Any]:
+    """Everything that ``inspect`` knows as plain data. Sizes are bytes; a dim or size that depends on inputs is a text."""
+    manifest = dataclasses.asdict(model.manifest)
+    for entry, planned in zip(manifest["entry_points"], plan.entry_points, strict=True):
+        entry["steps"] = step_facts(planned, plan)
+    return {
+        "file": str(model.path),
+        "machine": model.info.machine,
+        **{key: value for key, value in manifest.items() if key != "metadata"},
+        "sizes": dataclasses.asdict(model.sizes),
+        "needed": list(model.elf.needed),
+        "glibc_needed": version_text(model.elf.newest_glibc),
+        "exported": list(model.elf.exported),
+        "metadata": dict(model.manifest.metadata),
+    }
+
+
+def step_facts(entry: EntryPoint, plan: ExecutionPlan) -> list[dict[str, Any]]:
+    """One dict a step: where it came from, what it runs, its output types, its work."""
+    found = []
+    for number, step in enumerate(entry.steps):
+        outputs = [entry.values[value] for value in step.arguments[len(step.arguments) - step.outputs :]]
+        found.append(
+            {
+                "number": number,
+                "kind": step.kind.name.lower(),
+                "source": step.source,
+                "operators": step.label,
+                "kernel": plan.kernels[step.kernel].symbol if step.kind.name == "KERNEL" else "",
+                "outputs": [f"{value.dtype}[{', '.join(map(str, value.shape))}]" for value in outputs],
+                "flops": _dim(step.flops),
+                "tasks": _dim(step.tasks),
+            }
+        )
+    return found
+
+
+def _dim(value: Any) -> int | str:
+    return value if isinstance(value, int) else str(value)
+
+
+def _print_file(model: PackagedModel) -> None:
+    manifest, sizes = model.manifest, model.sizes
+    target = manifest.target
+    table = Table(show_header=False, box=None, pad_edge=False)
+    jetpack = f", JetPack {target.jetpack}" if target.jetpack else ""
+    table.add_row("built for", f"{target.name} ({target.triple}, {target.mcpu}{jetpack}), {manifest.precision}")
+    table.add_row("built by", f"aotc {manifest.aotc_version}, ABI version {manifest.abi_version}")
+    table.add_row(
+        "needs",
+        f"{', '.join(model.elf.needed)}; glibc {version_text(model.elf.newest_glibc)} or newer (the target has {version_text(target.glibc)})",
+    )
+    kinds = {
+        "weights": sizes.weights,
+        "kernels": sizes.kernels,
+        "runtime": sizes.runtime,
+        "plan": sizes.plan,
+        "manifest": sizes.manifest,
+        "other": sizes.other,
+    }
+    table.add_row("size", f"{bytes_text(sizes.file)}: " + ", ".join(f"{name} {bytes_text(size)}" for name, size in kinds.items()))
+    for key, value in manifest.metadata.items():
+        table.add_row(key, value)
+    console.print(f"[bold]{model.path}[/]", highlight=False)
+    console.print(table, highlight=False)
+
+
+def _print_entry(entry: EntryPoint, model: PackagedModel) -> None:
+    table = Table(title=f"Entry point {entry.name}: {len(entry.steps)} steps", title_justify="left")
+    for heading in ("", "name", "type", "shape"):
+        table.add_column(heading)
+    for kind, specs in (("input", entry.inputs), ("output", entry.outputs)):
+        for spec in specs:
+            table.add_row(kind, spec.name, spec.dtype, shape_text([_dim(dim) for dim in spec.shape]))
+    console.print(table, highlight=False)
+    for symbol in entry.symbols:
+        upper = "any" if symbol.upper is None else str(symbol.upper)
+        console.print(f"{symbol.name}: from {symbol.lower} to {upper}", highlight=False)
+    arena = f"working memory {bytes_text(entry.arena_size)}"
+    if entry.arena_size is not None:
+        arena += f"; no plan can do with less than {bytes_text(entry.arena_lower_bound)}"
+    console.print(arena, highlight=False)
+
+
+def _print_steps(entry: EntryPoint, plan: ExecutionPlan) -> None:
+    table = Table()
+    for heading in ("#", "name", "operators", "outputs", "MFLOP", "tasks"):
+        table.add_column(heading, justify="right" if heading in ("#", "MFLOP", "tasks") else "left")
+    for step in step_facts(entry, plan):
+        flops = f"{step['flops'] / 1e6:.2f}" if isinstance(step["flops"], int) else step["flops"]
+        table.add_row(
+            str(step["number"]), step["source"], step["operators"] or step["kind"], "\n".join(step["outputs"]), flops, str(step["tasks"])
+        )
+    console.print(table, highlight=False)
