@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import typer
 
 from aotc.cli import bench, build, check, compare, inspect, opt, run, targets
 from aotc.cli.common import reporting_errors, show_version
 
-COMMANDS = {
+COMMANDS: dict[str, Callable[..., None]] = {
     "build": build.build,
     "run": run.run,
     "bench": bench.bench,
