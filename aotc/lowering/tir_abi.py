@@ -138,7 +138,7 @@ def _lower_blocks(func: tirx.PrimFunc, llvm: tvm.target.Target) -> tirx.PrimFunc
 def _lower_loops(func: tirx.PrimFunc, llvm: tvm.target.Target) -> tirx.PrimFunc:
     """The rest of the default pipeline up to, and without, SplitHostDevice and MakePackedAPI."""
     passes = [
-        _S.LoopPartition(), _T.VectorizeLoop(True), _T.StorageRewrite(), _T.UnrollLoop(), _S.RenormalizeSplitPattern(),
+        _S.LoopPartition(), _T.VectorizeLoop(True), _T.StorageRewrite(), _T.UnrollLoop(), _T.ConvertSSA(), _S.RenormalizeSplitPattern(),
         _T.StmtSimplify(), _T.RemoveNoOp(), _S.RewriteUnsafeSelect(), _T.CommonSubexprElim(),
     ]  # fmt: skip
     return _run(passes, func)

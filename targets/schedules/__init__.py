@@ -7,7 +7,7 @@ applies. ``DIRECT`` lists kernels written as TIR, tried before all of these.
 from __future__ import annotations
 
 from aotc.targets.schedules import fallback
-from aotc.targets.schedules.base import Direct, Rule, Work
+from aotc.targets.schedules.base import Direct, DirectWork, Rule, Work
 
 RULES: dict[str, tuple[Rule, ...]] = {}
 
@@ -21,4 +21,4 @@ def rules_for(operator: str) -> tuple[Rule, ...]:
     return (*RULES.get(operator, ()), *GENERIC)
 
 
-__all__ = ["DIRECT", "GENERIC", "RULES", "Direct", "Rule", "Work", "rules_for"]
+__all__ = ["DIRECT", "GENERIC", "RULES", "Direct", "DirectWork", "Rule", "Work", "rules_for"]

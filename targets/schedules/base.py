@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
 
 from tvm import s_tir, tirx
 
 from aotc.ir.expr import Call, Function
+from aotc.lowering.scope import DimScope
+from aotc.lowering.tensors import TensorGraph
 from aotc.targets.base import Target
 
 
@@ -33,9 +34,18 @@ class Work:
 Rule = Callable[[Work], s_tir.Schedule | None]
 """Returns the schedule, or ``None`` where the rule does not apply: the next one is then tried on a fresh schedule."""
 
-Direct = Callable[[Function, Target, Any], tirx.PrimFunc | None]
-"""A kernel written as TIR: (function, target, scope) to a PrimFunc that is scheduled already, or ``None``.
 
-The PrimFunc (``s_tir`` form, with a root block) has the inputs and then the outputs of the function as its buffers, and
-their symbolic extents are ``scope.expr(dim)``.
-"""
+@dataclass(frozen=True, slots=True)
+class DirectWork:
+    """What a kernel written as TIR is made from: the tensor expressions by node, and the dims of ``scope`` as variables."""
+
+    graph: TensorGraph
+    scope: DimScope
+    target: Target
+    function: Function
+    anchor: Call
+
+
+Direct = Callable[[DirectWork], "tirx.PrimFunc | None"]
+"""Writes a whole kernel as TIR, or returns ``None`` where it does not apply. The PrimFunc (``s_tir`` form, with a root block)
+has the function's inputs and then its outputs as buffers; its root loop nests follow the rules of ``Work``."""

@@ -1,0 +1,94 @@
+"""The tensor expressions of a fused function, operator by operator."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from tvm import te, tirx
+
+from aotc.errors import BuildError
+from aotc.ir.expr import Call, Constant, Expr, Function, Parameter, Tuple, TupleGetItem, Var
+from aotc.ir.types import TensorType, flatten
+from aotc.ir.visitor import post_order
+from aotc.lowering.ops import EXPRESSIONS
+from aotc.lowering.scope import DimScope
+
+
+@dataclass(frozen=True, slots=True)
+class TensorGraph:
+    """A fused function as tensor expressions. ``results`` has the tensors of each node of its body; the outputs are those of
+    the body itself, but for copies where one is an input or comes twice."""
+
+    inputs: tuple[te.Tensor, ...]
+    outputs: tuple[te.Tensor, ...]
+    results: dict[Expr, list[te.Tensor]]
+
+    def prim_func(self) -> tirx.PrimFunc:
+        """Unscheduled TIR over the inputs, then the outputs: one block per stage."""
+        return te.create_prim_func([*self.inputs, *self.outputs])
+
+
+def tensor_graph(function: Function, scope: DimScope) -> TensorGraph:
+    """Raises BuildError for what a fused function must not hold."""
+    values: dict[Expr, list[te.Tensor]] = {}
+    for number, param in enumerate(function.params):
+        if not isinstance(param.type, TensorType):
+            raise BuildError(f"{where(function)}: the parameter {param.name} of a fused function must be a tensor, not {param.type}")
+        shape = tuple(scope.expr(dim) for dim in param.type.shape)
+        values[param] = [te.placeholder(shape, param.type.dtype, name=f"p{number}")]
+    for expr in post_order(function.body):
+        if expr not in values:
+            values[expr] = _tensors(expr, values, scope, function)
+    inputs = [values[param][0] for param in function.params]
+    return TensorGraph(tuple(inputs), tuple(_distinct(values[function.body], inputs)), values)
+
+
+def where(function: Function) -> str:
+    """What errors call a fused function."""
+    return function.origin or function.name or "fused function"
+
+
+def _tensors(expr: Expr, values: dict[Expr, list[te.Tensor]], scope: DimScope, function: Function) -> list[te.Tensor]:
+    if isinstance(expr, Tuple):
+        return [tensor for field in expr.fields for tensor in values[field]]
+    if isinstance(expr, TupleGetItem):
+        return [values[expr.value][expr.index]]
+    if isinstance(expr, (Constant, Parameter)):
+        return [_scalar(expr, function)]
+    if not isinstance(expr, Call) or isinstance(expr.op, (Var, Function)):
+        raise BuildError(f"{where(function)}: a fused function holds calls of operators only, not {type(expr).__name__}")
+    if expr.op.name not in EXPRESSIONS:
+        raise BuildError(f"{expr.origin or where(function)}: the operator {expr.op.name} has no tensor expression")
+    inputs = [tensor for arg in expr.args for tensor in values[arg]]
+    results = list(flatten(expr.type))
+    tensors = list(EXPRESSIONS[expr.op.name](expr.attrs, inputs, results, scope))
+    for tensor, result in zip(tensors, results, strict=True):
+        if str(tensor.dtype) != result.dtype or len(tensor.shape) != result.rank:
+            raise BuildError(
+                f"{expr.origin or where(function)}: the expression of {expr.op.name} gives {tensor.dtype} of rank {len(tensor.shape)}, not {result}"
+            )
+    return tensors
+
+
+def _scalar(expr: Constant | Parameter, function: Function) -> te.Tensor:
+    data = expr.data
+    if data.size != 1:
+        raise BuildError(
+            f"{where(function)}: a constant {expr.type} stands inside a fused function; only single elements may, the rest are parameters"
+        )
+    value = data.reshape(()).item()
+    return te.compute(data.shape, lambda *_: tirx.const(value, str(data.dtype)), name="constant")
+
+
+def _distinct(outputs: Sequence[te.Tensor], inputs: Sequence[te.Tensor]) -> list[te.Tensor]:
+    """Outputs that are computed, each its own: copies of those that are inputs, or that come twice or feed others."""
+    seen: list[te.Tensor] = list(inputs)
+    result = []
+    for output in outputs:
+        if any(output.same_as(other) for other in seen):
+            source = output
+            output = te.compute(source.shape, lambda *i, source=source: source(*i), name="copy")
+        seen.append(output)
+        result.append(output)
+    return result
