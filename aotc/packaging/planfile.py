@@ -1,0 +1,345 @@
+"""Writes an execution plan as the bytes that the C runtime maps, and reads them back.
+
+The format is csrc/plan.h's: a header, then tables of fixed little-endian records, each starting at a multiple of 8. The bytes
+depend on the plan alone. Dims become postfix expressions, each distinct one of an entry point once; strings are stored once.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+
+from aotc.errors import BuildError, RuntimeFailure
+from aotc.ir import dims as ir_dims
+from aotc.ir.dims import Dim
+from aotc.lowering.plan import Buffer, EntryPoint, ExecutionPlan, Kernel, Step, StepKind, Storage, Symbol, TensorSpec, Value
+
+MAGIC = b"AOTCPLAN"
+VERSION = 1
+DTYPES = ("float16", "float32", "float64", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64", "bool")
+MAX_RANK, MAX_SYMBOLS, MAX_DEPTH = 16, 64, 64
+
+CONSTANT, SYMBOL, ADD, MULTIPLY, FLOORDIV, MODULO, MINIMUM, MAXIMUM = range(8)
+_OPERATIONS = {"floordiv": FLOORDIV, "mod": MODULO, "min": MINIMUM, "max": MAXIMUM}
+
+_HEADER = struct.Struct("<8sIIQQ")
+_TABLE = struct.Struct("<II")
+_RECORDS = {  # in the order of the header's tables; the first holds bytes
+    "strings": struct.Struct("<c"),
+    "indices": struct.Struct("<I"),
+    "dims": struct.Struct("<IIqq"),
+    "code": struct.Struct("<IIq"),
+    "exprs": struct.Struct("<II"),
+    "symbols": struct.Struct("<IIIIqq"),
+    "kernels": struct.Struct("<IIII"),
+    "tensors": struct.Struct("<IIII"),
+    "values": struct.Struct("<IIIIII"),
+    "buffers": struct.Struct("<IIIIq"),
+    "steps": struct.Struct("<12I"),
+    "entries": struct.Struct("<16Iqq"),
+}
+_HEADER_BYTES = _HEADER.size + _TABLE.size * len(_RECORDS)
+_HASH_OFFSET = 24
+
+Code = tuple[tuple[int, int], ...]
+Range = tuple[int, int]
+
+
+def plan_hash(data: bytes) -> int:
+    """The hash in the header, over all bytes with the hash's own field zero; ``len(data)`` is a multiple of 8."""
+    value = 0xCBF29CE484222325
+    for index, (word,) in enumerate(struct.iter_unpack("<Q", data)):
+        value = ((value ^ (0 if index * 8 == _HASH_OFFSET else word)) * 0x100000001B3) & 0xFFFFFFFFFFFFFFFF
+        value ^= value >> 32
+    return value
+
+
+def with_hash(data: bytes) -> bytes:
+    """``data`` with its header's hash set right."""
+    return data[:_HASH_OFFSET] + struct.pack("<Q", plan_hash(data)) + data[_HASH_OFFSET + 8 :]
+
+
+def write_plan(plan: ExecutionPlan) -> bytes:
+    """The plan's bytes. Raises BuildError for what the format cannot hold, naming it."""
+    tables = _Tables()
+    for kernel in plan.kernels:
+        tables.add("kernels", tables.string(kernel.symbol), kernel.buffers, kernel.dims, 0)
+    entries = [_EntryWriter(tables, entry).write() for entry in plan.entry_points]
+    for entry in entries:
+        tables.add("entries", *entry)
+    return tables.pack()
+
+
+def postfix(dim: Dim, symbols: dict[str, int]) -> Code:
+    """``dim`` as (operation, value) pairs for a stack machine. ``symbols``: the number of each symbol by name.
+    Raises BuildError for a symbol that is not there, or a value that needs more than 64 bits."""
+    if isinstance(dim, int):
+        if not -(2**63) <= dim < 2**63:
+            raise BuildError(f"the dim {dim} does not fit in 64 bits; the model's shapes are too large")
+        return ((CONSTANT, dim),)
+    code: list[tuple[int, int]] = []
+    for position, (monomial, coefficient) in enumerate(dim.terms):
+        factors: list[Code] = [_atom(atom, symbols) for atom in monomial]
+        if coefficient != 1 or not factors:
+            factors.append(postfix(coefficient, symbols))
+        for number, factor in enumerate(factors):
+            code.extend(factor)
+            if number:
+                code.append((MULTIPLY, 0))
+        if position:
+            code.append((ADD, 0))
+    return tuple(code)
+
+
+def _atom(atom: ir_dims.Atom, symbols: dict[str, int]) -> Code:
+    if isinstance(atom, ir_dims.Symbol):
+        if atom.name not in symbols:
+            raise BuildError(f"the dim {atom.name!r} is not a dim of any input; an entry point's sizes must follow from its inputs' shapes")
+        return ((SYMBOL, symbols[atom.name]),)
+    return (*postfix(atom.left, symbols), *postfix(atom.right, symbols), (_OPERATIONS[atom.kind], 0))
+
+
+def _depth(code: Code) -> int:
+    depth = deepest = 0
+    for operation, _ in code:
+        depth += 1 if operation in (CONSTANT, SYMBOL) else -1
+        deepest = max(deepest, depth)
+    return deepest
+
+
+@dataclass
+class _Tables:
+    """Records as they come, and strings and codes by content."""
+
+    records: dict[str, list[bytes]] = field(default_factory=lambda: {name: [] for name in _RECORDS})
+    strings: bytearray = field(default_factory=lambda: bytearray(1))
+    string_offsets: dict[str, int] = field(default_factory=lambda: {"": 0})
+    code_ranges: dict[Code, Range] = field(default_factory=dict)
+
+    def add(self, table: str, *fields: int) -> None:
+        try:
+            self.records[table].append(_RECORDS[table].pack(*fields))
+        except struct.error as error:
+            raise BuildError(f"the plan's {table} hold the fields {fields}, which do not fit the format: {error}") from error
+
+    def add_range(self, table: str, rows: Iterable[Sequence[int]]) -> Range:
+        first = len(self.records[table])
+        for row in rows:
+            self.add(table, *row)
+        return first, len(self.records[table]) - first
+
+    def string(self, text: str) -> int:
+        if text not in self.string_offsets:
+            encoded = text.encode()
+            if b"\0" in encoded:
+                raise BuildError(f"the name {text!r} holds a zero byte; rename it in the model")
+            self.string_offsets[text] = len(self.strings)
+            self.strings += encoded + b"\0"
+        return self.string_offsets[text]
+
+    def code(self, code: Code) -> Range:
+        if code not in self.code_ranges:
+            if _depth(code) > MAX_DEPTH:
+                raise BuildError(
+                    f"a dim's expression needs {_depth(code)} places, at most {MAX_DEPTH} are there; fix some of the model's dims"
+                )
+            self.code_ranges[code] = self.add_range("code", ((operation, 0, value) for operation, value in code))
+        return self.code_ranges[code]
+
+    def pack(self) -> bytes:
+        body, headers = bytearray(), bytearray()
+        for name, record in _RECORDS.items():
+            content = bytes(self.strings) if name == "strings" else b"".join(self.records[name])
+            headers += _TABLE.pack(_HEADER_BYTES + len(body), len(content) // record.size)
+            body += content + bytes(-len(content) % 8)
+        total = _HEADER_BYTES + len(body)
+        if total >= 2**32:
+            raise BuildError(f"the plan takes {total} bytes, at most 4 GiB can be; split the model")
+        return with_hash(_HEADER.pack(MAGIC, VERSION, _HEADER_BYTES, total, 0) + bytes(headers) + bytes(body))
+
+
+class _EntryWriter:
+    """Writes one entry point into the tables."""
+
+    def __init__(self, tables: _Tables, entry: EntryPoint) -> None:
+        self.tables, self.entry = tables, entry
+        self.symbols = {symbol.name: number for number, symbol in enumerate(entry.symbols)}
+        self.exprs: dict[Dim, int] = {}
+        if len(self.symbols) != len(entry.symbols) or len(entry.symbols) > MAX_SYMBOLS:
+            raise BuildError(
+                f"the entry point {entry.name!r} has {len(entry.symbols)} dims to fill in; names differ and at most {MAX_SYMBOLS} are possible"
+            )
+
+    def write(self) -> tuple[int, ...]:
+        entry, tables = self.entry, self.tables
+        inputs = self._tensors(entry.inputs)
+        outputs = self._tensors(entry.outputs)
+        symbols = tables.add_range("symbols", (self._symbol(symbol) for symbol in entry.symbols))
+        values = tables.add_range("values", [self._value(value) for value in entry.values])
+        buffers = tables.add_range("buffers", [self._buffer(buffer) for buffer in entry.buffers])
+        steps = tables.add_range("steps", [self._step(step) for step in entry.steps])
+        codes = [tables.code(postfix(dim, self.symbols)) for dim in self.exprs]
+        exprs = tables.add_range("exprs", codes)
+        name = tables.string(entry.name)
+        return (name, 0, *inputs, *outputs, *symbols, *exprs, *values, *buffers, *steps,
+                -1 if entry.arena_size is None else entry.arena_size, -1 if entry.arena_lower_bound is None else entry.arena_lower_bound)  # fmt: skip
+
+    def _expr(self, dim: Dim) -> int:
+        return self.exprs.setdefault(dim, len(self.exprs))
+
+    def _indices(self, numbers: Iterable[int]) -> Range:
+        return self.tables.add_range("indices", ((number,) for number in numbers))
+
+    def _tensors(self, specs: Sequence[TensorSpec]) -> Range:
+        rows = []
+        for spec in specs:
+            if len(spec.shape) > MAX_RANK:
+                raise BuildError(f"{spec.name!r} has {len(spec.shape)} dims, at most {MAX_RANK} are possible; reshape it in the model")
+            dims = self.tables.add_range("dims", [self._dim(dim) for dim in spec.shape])
+            rows.append((self.tables.string(spec.name), _dtype(spec.dtype), *dims))
+        return self.tables.add_range("tensors", rows)
+
+    def _dim(self, dim: Dim) -> tuple[int, int, int, int]:
+        low, high = ir_dims.bounds(dim)
+        low = max(low or 0, 0)
+        text = "" if isinstance(dim, int) else str(dim)
+        return self._expr(dim), self.tables.string(text), low, -1 if high is None else max(high, low)
+
+    def _symbol(self, symbol: Symbol) -> tuple[int, ...]:
+        bounded = symbol.upper is not None
+        return (
+            self.tables.string(symbol.name),
+            symbol.input,
+            symbol.axis,
+            int(bounded),
+            symbol.lower,
+            symbol.upper if symbol.upper is not None else 0,
+        )
+
+    def _value(self, value: Value) -> tuple[int, ...]:
+        if len(value.shape) > MAX_RANK:
+            raise BuildError(f"a tensor has {len(value.shape)} dims, at most {MAX_RANK} are possible")
+        shape = self._indices(self._expr(dim) for dim in value.shape)
+        return _dtype(value.dtype), value.storage.value, value.index, self._expr(value.offset), *shape
+
+    def _buffer(self, buffer: Buffer) -> tuple[int, ...]:
+        fixed = buffer.offset is not None
+        return self._expr(buffer.size), buffer.first_step, buffer.last_step, int(fixed), buffer.offset if buffer.offset is not None else 0
+
+    def _step(self, step: Step) -> tuple[int, ...]:
+        arguments = self._indices(step.arguments)
+        dims = self._indices(self._expr(dim) for dim in step.dims)
+        return (step.kind.value, step.kernel, *arguments, *dims, self._expr(step.tasks), step.outputs,
+                self.tables.string(step.source), self.tables.string(step.label), self._expr(step.flops), 0)  # fmt: skip
+
+
+def _dtype(name: str) -> int:
+    if name not in DTYPES:
+        raise BuildError(f"the dtype {name!r} is not one of {', '.join(DTYPES)}")
+    return DTYPES.index(name)
+
+
+def read_plan(data: bytes) -> ExecutionPlan:
+    """The plan that ``write_plan`` wrote. Raises RuntimeFailure if the bytes are not one, or of another version."""
+    if len(data) < _HEADER_BYTES or len(data) % 8 or data[:8] != MAGIC:
+        raise RuntimeFailure(f"expected an execution plan, got {len(data)} other bytes; build or copy the file again")
+    _, version, header_bytes, total, digest = _HEADER.unpack_from(data)
+    if version != VERSION:
+        raise RuntimeFailure(f"the plan has format {version}, this aotc reads {VERSION}; build the file again or use its aotc")
+    if header_bytes != _HEADER_BYTES or total != len(data) or digest != plan_hash(data):
+        raise RuntimeFailure(f"the plan of {len(data)} bytes is damaged: its size or hash does not fit; build or copy the file again")
+    return _Reader(data).plan()
+
+
+class _Reader:
+    """Follows the tables of bytes whose hash was right."""
+
+    def __init__(self, data: bytes) -> None:
+        self.tables: dict[str, list[tuple[int, ...]]] = {}
+        for number, (name, record) in enumerate(_RECORDS.items()):
+            offset, count = _TABLE.unpack_from(data, _HEADER.size + number * _TABLE.size)
+            content = data[offset : offset + count * record.size]
+            if name == "strings":
+                self.strings = content
+            else:
+                self.tables[name] = list(record.iter_unpack(content))
+
+    def plan(self) -> ExecutionPlan:
+        kernels = tuple(Kernel(self._string(symbol), buffers, dims) for symbol, buffers, dims, _ in self.tables["kernels"])
+        return ExecutionPlan(tuple(self._entry(record) for record in self.tables["entries"]), kernels)
+
+    def _rows(self, table: str, first: int, count: int) -> list[tuple[int, ...]]:
+        return self.tables[table][first : first + count]
+
+    def _string(self, offset: int) -> str:
+        return self.strings[offset : self.strings.index(b"\0", offset)].decode()
+
+    def _entry(self, record: tuple[int, ...]) -> EntryPoint:
+        ranges = [(record[2 + 2 * k], record[3 + 2 * k]) for k in range(7)]
+        inputs, outputs, symbols, exprs, values, buffers, steps = ranges
+        read_symbols = tuple(
+            Symbol(self._string(name), lower, upper if bounded else None, number, axis)
+            for name, number, axis, bounded, lower, upper in self._rows("symbols", *symbols)
+        )
+        self.symbols = [ir_dims.symbol(s.name, s.lower, s.upper) for s in read_symbols]
+        self.exprs = [self._dim(*row) for row in self._rows("exprs", *exprs)]
+        arena_size, lower_bound = record[16], record[17]
+        return EntryPoint(
+            name=self._string(record[0]),
+            inputs=tuple(self._tensor(row) for row in self._rows("tensors", *inputs)),
+            outputs=tuple(self._tensor(row) for row in self._rows("tensors", *outputs)),
+            values=tuple(self._value(row) for row in self._rows("values", *values)),
+            buffers=tuple(self._buffer(row) for row in self._rows("buffers", *buffers)),
+            steps=tuple(self._step(row) for row in self._rows("steps", *steps)),
+            arena_size=None if arena_size < 0 else arena_size,
+            arena_lower_bound=None if lower_bound < 0 else lower_bound,
+            symbols=read_symbols,
+        )
+
+    def _dim(self, first: int, count: int) -> Dim:
+        stack: list[Dim] = []
+        for operation, _, value in self._rows("code", first, count):
+            if operation == CONSTANT:
+                stack.append(value)
+            elif operation == SYMBOL:
+                stack.append(self.symbols[value])
+            else:
+                right, left = stack.pop(), stack.pop()
+                stack.append(_apply(operation, left, right))
+        return stack[0]
+
+    def _indices(self, first: int, count: int) -> list[int]:
+        return [number for (number,) in self._rows("indices", first, count)]
+
+    def _dims(self, first: int, count: int) -> tuple[Dim, ...]:
+        return tuple(self.exprs[number] for number in self._indices(first, count))
+
+    def _tensor(self, row: tuple[int, ...]) -> TensorSpec:
+        name, dtype, first, count = row
+        return TensorSpec(self._string(name), DTYPES[dtype], tuple(self.exprs[dim[0]] for dim in self._rows("dims", first, count)))
+
+    def _value(self, row: tuple[int, ...]) -> Value:
+        dtype, storage, index, offset, first, count = row
+        return Value(DTYPES[dtype], self._dims(first, count), Storage(storage), index, self.exprs[offset])
+
+    def _buffer(self, row: tuple[int, ...]) -> Buffer:
+        size, first_step, last_step, fixed, offset = row
+        return Buffer(self.exprs[size], first_step, last_step, offset if fixed else None)
+
+    def _step(self, row: tuple[int, ...]) -> Step:
+        kind, kernel, first, count, first_dim, dim_count, tasks, outputs, source, label, flops, _ = row
+        return Step(
+            kind=StepKind(kind), arguments=tuple(self._indices(first, count)), outputs=outputs, kernel=kernel,
+            dims=self._dims(first_dim, dim_count), tasks=self.exprs[tasks], source=self._string(source), label=self._string(label),
+            flops=self.exprs[flops],
+        )  # fmt: skip
+
+
+def _apply(operation: int, left: Dim, right: Dim) -> Dim:
+    if operation == ADD:
+        return left + right
+    if operation == MULTIPLY:
+        return left * right
+    kind = next(kind for kind, number in _OPERATIONS.items() if number == operation)
+    return ir_dims.OPERATIONS[kind](left, right)
