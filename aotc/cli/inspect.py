@@ -29,11 +29,11 @@ def inspect(
 
     Example: `aotc inspect model.so --steps --graph model.svg`
     """
-    from aotc.packaging.planfile import deserialise
+    from aotc.packaging.planfile import read_plan
     from aotc.packaging.reader import read_packaged
 
     model = read_packaged(file)
-    plan = deserialise(model.plan)
+    plan = read_plan(model.plan)
     if graph is not None:
         write_graph(plan, Path(graph))
     if as_json:

@@ -12,6 +12,8 @@ import typer
 
 from aotc.cli.common import one_per_name, shape_text
 from aotc.errors import InvalidOption
+from aotc.ir.expr import Var
+from aotc.ir.types import TensorType
 
 IMAGES = (".png", ".jpg", ".jpeg", ".bmp", ".webp")
 
@@ -51,6 +53,20 @@ class TensorLike(Protocol):
 
     @property
     def shape(self) -> Sequence[Any]: ...
+
+
+@dataclass(frozen=True)
+class ParameterSpec:
+    """A parameter of a Module as a ``TensorLike``."""
+
+    name: str
+    dtype: str
+    shape: tuple[Any, ...]
+
+    @staticmethod
+    def of(param: Var) -> ParameterSpec:
+        assert isinstance(param.type, TensorType)
+        return ParameterSpec(param.name, param.type.dtype, param.type.shape)
 
 
 @dataclass(frozen=True)
