@@ -1,0 +1,250 @@
+"""Imports PyTorch programs: ``import_torch`` turns what torch.export captured into a Module."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from torch.export import ExportedProgram
+from torch.export.graph_signature import InputKind, OutputKind
+
+from aotc.errors import InvalidModel, InvalidOption, UnsupportedModel
+from aotc.frontends.torch.builder import Builder, dtype_name, dtype_of, shape_of
+from aotc.frontends.torch.program import Model, decomposed, exported_program
+from aotc.frontends.torch.signature import check_mutations, module_path, node_origins, output_names, symbol_names
+from aotc.frontends.torch.symbols import SymbolTable
+from aotc.frontends.torch.table import RECIPES
+from aotc.ir.expr import Constant, Expr, Function, Module, Parameter, Tuple, Var
+from aotc.ir.types import TensorType
+
+IGNORED = {"_assert_scalar", "_assert_tensor_metadata", "sym_constrain_range", "sym_constrain_range_for_size", "_assert_async"}
+"""Operators that check what torch assumed and compute nothing."""
+
+
+def import_torch(
+    model: Model,
+    args: Sequence[Any] | None = None,
+    dynamic_shapes: Any = None,
+    *,
+    kwargs: Mapping[str, Any] | None = None,
+    input_names: Sequence[str] | None = None,
+    output_names: Sequence[str] | None = None,
+) -> Module:
+    """A Module from a ``torch.nn.Module`` with example arguments, an ``ExportedProgram``, or the path of a .pt2 file.
+
+    ``args``, ``kwargs`` and ``dynamic_shapes`` are those of ``torch.export.export``. A module is exported in eval mode
+    and keeps its own mode. Inputs are named as the parameters of ``forward``, outputs as in ``output_names``, by default
+    ``output``, ``output_0`` .. or the keys of the dict that comes back. Weights are not copied: they share memory with
+    the module's tensors where those are on the CPU and contiguous.
+
+    Raises UnsupportedModel, which lists all that is missing at once, InvalidModel and InvalidOption.
+    """
+    program = exported_program(model, args, kwargs, dynamic_shapes)
+    return import_program(decomposed(program), dynamic_shapes, input_names, output_names)
+
+
+def import_program(
+    program: ExportedProgram,
+    dynamic_shapes: Any = None,
+    input_names: Sequence[str] | None = None,
+    names: Sequence[str] | None = None,
+) -> Module:
+    """A Module from a program that ``decomposed`` has prepared."""
+    check_mutations(program)
+    importer = _Importer(program, SymbolTable(program.range_constraints, symbol_names(program, dynamic_shapes)))
+    importer.refuse_missing_operators()
+    importer.inputs()
+    importer.nodes()
+    results, labels = importer.results()
+    if importer.problems:
+        raise UnsupportedModel(_listed("the model uses operators in ways that aotc lacks", importer.problems))
+    params = _renamed(importer.params, input_names)
+    body = results[0] if len(results) == 1 else Tuple(tuple(results))
+    if input_names is not None:
+        from aotc.ir.visitor import substitute
+
+        body = substitute(body, dict(zip(importer.params, params, strict=True)))
+    if names is not None:
+        if len(names) != len(results):
+            raise InvalidOption(f"output_names has {len(names)} names for {len(results)} outputs: {', '.join(labels)}")
+        labels = list(names)
+    return Module({"main": Function(tuple(params), body, "main")}, {"main": tuple(labels)})
+
+
+def _renamed(params: list[Var], names: Sequence[str] | None) -> list[Var]:
+    if names is None:
+        return params
+    if len(names) != len(params):
+        raise InvalidOption(f"input_names has {len(names)} names for {len(params)} inputs: {', '.join(p.name for p in params)}")
+    return [Var(name, param.type) for name, param in zip(names, params, strict=True)]
+
+
+def _listed(headline: str, problems: Mapping[str, list[str]]) -> str:
+    lines = [f"{headline}:"]
+    for problem, places in sorted(problems.items()):
+        shown = ", ".join(dict.fromkeys(places[:6])) + (f" and {len(places) - 6} more" if len(places) > 6 else "")
+        lines.append(f"  {problem}: {len(places)} time{'s' if len(places) > 1 else ''}, at {shown}")
+    lines.append("Replace them in the module by operators that exist, or add a recipe to aotc/frontends/torch (see CONTRIBUTING).")
+    return "\n".join(lines)
+
+
+class _Importer:
+    """The state of one import: the expression of each node so far, and what could not be imported."""
+
+    def __init__(self, program: ExportedProgram, symbols: SymbolTable) -> None:
+        self.program = program
+        self.symbols = symbols
+        self.params: list[Var] = []
+        self.problems: dict[str, list[str]] = defaultdict(list)
+        self._values: dict[torch.fx.Node, Any] = {}
+        self._origins = node_origins(program)
+        self._shared: dict[Any, Parameter | Constant] = {}
+
+    def refuse_missing_operators(self) -> None:
+        missing: dict[str, list[str]] = defaultdict(list)
+        for node in self.program.graph.nodes:
+            if node.op == "call_function" and not self._is_known(node):
+                missing[str(node.target)].append(self._origins.get(node.name) or module_path(node) or node.name)
+        if missing:
+            raise UnsupportedModel(_listed("the model uses operators that aotc lacks", missing))
+
+    @staticmethod
+    def _is_known(node: torch.fx.Node) -> bool:
+        if node.target in RECIPES or "getitem" in str(node.target) or _ignored(node):
+            return True
+        return isinstance(node.meta.get("val"), (int, torch.SymInt, torch.SymBool, torch.SymFloat))
+
+    # Inputs -------------------------------------------------------------------------------------------------------
+
+    def inputs(self) -> None:
+        """User inputs become variables, parameters and buffers named weights, tensors met in the code constants."""
+        specs = {spec.arg.name: spec for spec in self.program.graph_signature.input_specs}
+        for node in self.program.graph.nodes:
+            if node.op == "placeholder":
+                spec = specs[node.name]
+                try:
+                    self._values[node] = self._user_input(node, spec) if spec.kind is InputKind.USER_INPUT else self._weight(node, spec)
+                except UnsupportedModel as error:
+                    self.problems[str(error)].append(node.name)
+                    self._values[node] = None
+
+    def _user_input(self, node: torch.fx.Node, spec: Any) -> Any:
+        value = node.meta.get("val")
+        if isinstance(value, torch.Tensor):
+            var = Var(node.name, TensorType(self.symbols.shape(value.shape), dtype_name(value.dtype)), node.name)
+            self.params.append(var)
+            return var
+        if value is None or isinstance(value, (bool, int, float, str)):
+            return value
+        raise UnsupportedModel(f"inputs of type {type(value).__name__}: pass tensors, or fix the value when exporting")
+
+    def _weight(self, node: torch.fx.Node, spec: Any) -> Parameter | Constant | None:
+        if not node.users:
+            return None
+        name = str(spec.target)
+        constant = spec.kind is InputKind.CONSTANT_TENSOR
+        source = self.program.constants if constant or spec.persistent is False else self.program.state_dict
+        if name not in source or not isinstance(source[name], torch.Tensor):
+            raise UnsupportedModel(f"objects of type {type(source.get(name)).__name__} as parts of a model")
+        value = source[name].detach()
+        key = (value.data_ptr(), value.dtype, tuple(value.shape), tuple(value.stride())) if value.numel() else name
+        if key not in self._shared:
+            dtype_name(value.dtype)
+            array = value.cpu().contiguous().numpy()
+            self._shared[key] = Constant(array, name) if constant else Parameter(name, array, name)
+        return self._shared[key]
+
+    # Nodes --------------------------------------------------------------------------------------------------------
+
+    def nodes(self) -> None:
+        for node in self.program.graph.nodes:
+            if node.op == "call_function" and not _ignored(node):
+                try:
+                    self._values[node] = self._node(node)
+                except UnsupportedModel as error:
+                    self.problems[str(error)].append(self._origins.get(node.name, node.name))
+                    self._values[node] = self._stand_in(node.meta.get("val"))
+
+    def _node(self, node: torch.fx.Node) -> Any:
+        value = node.meta.get("val")
+        if isinstance(value, (bool, int, torch.SymInt)):
+            return value if isinstance(value, bool) else self.symbols.dim(value)
+        if isinstance(value, (torch.SymBool, torch.SymFloat)):
+            return None  # conditions are what torch has decided; floats are refused where they are used
+        if "getitem" in str(node.target):
+            return self._values[node.args[0]][node.args[1]]  # type: ignore[index]
+        builder = Builder(self.symbols, self._origins[node.name], value, _used_outputs(node))
+        args = [self._argument(arg, node) for arg in node.args]
+        kwargs = {key: self._argument(arg, node) for key, arg in node.kwargs.items()}
+        try:
+            result = RECIPES[node.target](builder, *args, **kwargs)
+        except InvalidModel as error:
+            raise InvalidModel(f"{node.target} at {builder.origin!r}: {error}") from error
+        return self._settled(builder, result, value, node)
+
+    def _argument(self, arg: Any, node: torch.fx.Node) -> Any:
+        if isinstance(arg, torch.fx.Node):
+            value = self._values[arg]
+            if value is None and isinstance(arg.meta.get("val"), torch.SymFloat):
+                raise UnsupportedModel(f"floats computed from sizes, as {arg.meta['val']}")
+            return value
+        if isinstance(arg, (list, tuple)):
+            return [self._argument(each, node) for each in arg]
+        if isinstance(arg, complex):
+            raise UnsupportedModel("complex numbers")
+        return arg
+
+    def _settled(self, b: Builder, result: Any, meta: Any, node: torch.fx.Node) -> Any:
+        """``result`` in the shape that torch found, which may be simpler than ours by what torch proved about sizes."""
+        if isinstance(meta, (tuple, list)):
+            parts = list(result) + [None] * (len(meta) - len(result))
+            return [None if part is None else self._settled(b, part, m, node) for part, m in zip(parts, meta, strict=True)]
+        shape, dtype = self.symbols.shape(meta.shape), dtype_name(meta.dtype)
+        if dtype_of(result) != dtype or len(shape_of(result)) != len(shape):
+            found = TensorType(shape, dtype)
+            raise InvalidModel(f"the recipe of {node.target} at {b.origin!r} gives {result.type}, where torch finds {found}")
+        return b.reshape(result, shape)
+
+    def _stand_in(self, meta: Any) -> Any:
+        """A value of the right type for a node that could not be imported, so that the rest is looked at too."""
+        if isinstance(meta, (tuple, list)):
+            return [self._stand_in(each) for each in meta]
+        try:
+            return Var("missing", TensorType(self.symbols.shape(meta.shape), dtype_name(meta.dtype)))
+        except (UnsupportedModel, AttributeError):
+            return Var("missing", TensorType((), "float32"))
+
+    # Outputs ------------------------------------------------------------------------------------------------------
+
+    def results(self) -> tuple[list[Expr], list[str]]:
+        """The expressions and names of the outputs that are tensors or sizes; ``None`` is left out."""
+        output = next(node for node in self.program.graph.nodes if node.op == "output")
+        specs = self.program.graph_signature.output_specs
+        user = [node for node, spec in zip(output.args[0], specs, strict=True) if spec.kind is OutputKind.USER_OUTPUT]
+        results: list[Expr] = []
+        labels: list[str] = []
+        for node, label in zip(user, output_names(self.program, len(user)), strict=True):
+            value = self._values[node] if isinstance(node, torch.fx.Node) else node
+            if value is None:
+                continue
+            builder = Builder(self.symbols, label)
+            if isinstance(value, (bool, int, float)):
+                value = Constant(np.asarray(value, "int64" if isinstance(value, int) and not isinstance(value, bool) else None), label)
+            elif not hasattr(value, "type"):
+                value = builder.tensor(value, "int64")
+            results.append(value)
+            labels.append(label)
+        if not results:
+            raise InvalidModel("the model has no outputs")
+        return results, labels
+
+
+def _ignored(node: torch.fx.Node) -> bool:
+    return getattr(node.target, "_opname", "") in IGNORED
+
+
+def _used_outputs(node: torch.fx.Node) -> frozenset[int]:
+    return frozenset(user.args[1] for user in node.users if "getitem" in str(user.target))  # type: ignore[misc]

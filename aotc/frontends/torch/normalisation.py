@@ -1,0 +1,183 @@
+"""Recipes of ATen's normalisations. Missing weights are ones, missing biases zeros."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import torch
+
+from aotc import ops
+from aotc.frontends.torch.builder import Builder, Recipe, dtype_of, rank_of, shape_of
+from aotc.ir.dims import Dim
+from aotc.ir.expr import Expr
+
+aten = torch.ops.aten
+
+
+def _vector(b: Builder, given: Expr | None, shape: Sequence[Dim], value: float, dtype: str) -> Expr:
+    if given is not None:
+        return b.cast(given, dtype)
+    if not all(isinstance(dim, int) for dim in shape):
+        return b.emit(ops.full, shape=tuple(shape), value=value, dtype=dtype)
+    return b.constant(np.full(shape, value), dtype)  # type: ignore[arg-type]
+
+
+def _affine(b: Builder, x: Expr, weight: Expr | None, bias: Expr | None, shape: Sequence[Dim]) -> tuple[Expr, Expr]:
+    dtype = dtype_of(x)
+    return _vector(b, weight, shape, 1, dtype), _vector(b, bias, shape, 0, dtype)
+
+
+def aten_batch_norm(
+    b: Builder,
+    x: Expr,
+    weight: Expr | None,
+    bias: Expr | None,
+    mean: Expr | None,
+    var: Expr | None,
+    training: bool,
+    momentum: float,
+    eps: float,
+    cudnn_enabled: bool = True,
+) -> Expr:
+    if training or mean is None or var is None:
+        raise b.unsupported("batch norm over the batch's own statistics: call module.eval(), or use group or instance norm")
+    gamma, beta = _affine(b, x, weight, bias, shape_of(mean))
+    return b.emit(ops.batch_norm, x, gamma, beta, b.cast(mean, dtype_of(x)), b.cast(var, dtype_of(x)), epsilon=float(eps))
+
+
+def aten_batch_norm_no_training(
+    b: Builder, x: Expr, weight: Expr | None, bias: Expr | None, mean: Expr, var: Expr, momentum: float, eps: float
+) -> tuple[Expr, None, None]:
+    return aten_batch_norm(b, x, weight, bias, mean, var, False, momentum, eps), None, None
+
+
+def aten_native_batch_norm(
+    b: Builder,
+    x: Expr,
+    weight: Expr | None,
+    bias: Expr | None,
+    mean: Expr | None,
+    var: Expr | None,
+    training: bool,
+    momentum: float,
+    eps: float,
+) -> tuple[Expr, None, None]:
+    return aten_batch_norm(b, x, weight, bias, mean, var, training, momentum, eps), None, None
+
+
+def aten_layer_norm(
+    b: Builder,
+    x: Expr,
+    normalized_shape: Sequence[Dim],
+    weight: Expr | None = None,
+    bias: Expr | None = None,
+    eps: float = 1e-5,
+    cudnn_enable: bool = True,
+) -> Expr:
+    axis = rank_of(x) - len(normalized_shape)
+    gamma, beta = _affine(b, x, weight, bias, shape_of(x)[axis:])
+    return b.emit(ops.layer_norm, x, gamma, beta, axis=axis, epsilon=float(eps))
+
+
+def aten_native_layer_norm(
+    b: Builder, x: Expr, normalized_shape: Sequence[Dim], weight: Expr | None, bias: Expr | None, eps: float
+) -> tuple[Expr, None, None]:
+    return aten_layer_norm(b, x, normalized_shape, weight, bias, eps), None, None
+
+
+def aten_rms_norm(b: Builder, x: Expr, normalized_shape: Sequence[Dim], weight: Expr | None = None, eps: float | None = None) -> Expr:
+    """Without eps torch takes the smallest step of the dtype in which it computes: float32's for float16."""
+    axis = rank_of(x) - len(normalized_shape)
+    if eps is None:
+        eps = float(np.finfo("float64" if dtype_of(x) == "float64" else "float32").eps)
+    gamma = _vector(b, weight, shape_of(x)[axis:], 1, dtype_of(x))
+    return b.emit(ops.rms_norm, x, gamma, axis=axis, epsilon=float(eps))
+
+
+def aten_fused_rms_norm(
+    b: Builder, x: Expr, normalized_shape: Sequence[Dim], weight: Expr | None = None, eps: float | None = None
+) -> tuple[Expr, None]:
+    return aten_rms_norm(b, x, normalized_shape, weight, eps), None
+
+
+def aten_group_norm(
+    b: Builder,
+    x: Expr,
+    groups: int,
+    weight: Expr | None = None,
+    bias: Expr | None = None,
+    eps: float = 1e-5,
+    cudnn_enabled: bool = True,
+) -> Expr:
+    gamma, beta = _affine(b, x, weight, bias, shape_of(x)[1:2])
+    return b.emit(ops.group_norm, x, gamma, beta, groups=groups, epsilon=float(eps))
+
+
+def aten_native_group_norm(
+    b: Builder,
+    x: Expr,
+    weight: Expr | None,
+    bias: Expr | None,
+    batch: Dim,
+    channels: Dim,
+    spatial: Dim,
+    groups: int,
+    eps: float,
+) -> tuple[Expr, None, None]:
+    return aten_group_norm(b, x, groups, weight, bias, eps), None, None
+
+
+def aten_instance_norm(
+    b: Builder,
+    x: Expr,
+    weight: Expr | None,
+    bias: Expr | None,
+    mean: Expr | None,
+    var: Expr | None,
+    use_input_stats: bool,
+    momentum: float,
+    eps: float,
+    cudnn_enabled: bool = True,
+) -> Expr:
+    if not use_input_stats:
+        return aten_batch_norm(b, x, weight, bias, mean, var, False, momentum, eps)
+    gamma, beta = _affine(b, x, weight, bias, shape_of(x)[1:2])
+    return b.emit(ops.instance_norm, x, gamma, beta, epsilon=float(eps))
+
+
+def aten_softmax(b: Builder, x: Expr, dim: int, dtype: Any = None) -> Expr:
+    return b.emit(ops.softmax, b.cast(x, b.dtype), axis=dim)
+
+
+def aten_log_softmax(b: Builder, x: Expr, dim: int, dtype: Any = None) -> Expr:
+    return b.emit(ops.log_softmax, b.cast(x, b.dtype), axis=dim)
+
+
+def aten_safe_softmax(b: Builder, x: Expr, dim: int, dtype: Any = None) -> Expr:
+    """As softmax, but 0 where a whole row is -inf."""
+    x = b.cast(x, b.dtype)
+    low = b.constant(-np.inf, b.dtype)
+    masked = b.emit(ops.equal, b.emit(ops.max_, x, axes=(dim % max(rank_of(x), 1),), keepdims=True), low)
+    return b.emit(ops.where, masked, b.constant(0, b.dtype), b.emit(ops.softmax, x, axis=dim))
+
+
+RECIPES: dict[Any, Recipe] = {
+    aten.batch_norm.default: aten_batch_norm,
+    aten._native_batch_norm_legit_no_training.default: aten_batch_norm_no_training,
+    aten._native_batch_norm_legit.default: aten_native_batch_norm,
+    aten.native_batch_norm.default: aten_native_batch_norm,
+    aten.layer_norm.default: aten_layer_norm,
+    aten.native_layer_norm.default: aten_native_layer_norm,
+    aten.rms_norm.default: aten_rms_norm,
+    aten._fused_rms_norm.default: aten_fused_rms_norm,
+    aten.group_norm.default: aten_group_norm,
+    aten.native_group_norm.default: aten_native_group_norm,
+    aten.instance_norm.default: aten_instance_norm,
+    aten._softmax.default: aten_softmax,
+    aten.softmax.int: aten_softmax,
+    aten._log_softmax.default: aten_log_softmax,
+    aten.log_softmax.int: aten_log_softmax,
+    aten._safe_softmax.default: aten_safe_softmax,
+}

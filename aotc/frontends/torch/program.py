@@ -1,0 +1,86 @@
+"""From what users have to an exported program in which every operator is one that we have a recipe for, if there is one."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch.export import ExportedProgram
+
+from aotc.errors import InvalidModel, InvalidOption, UnsupportedModel
+from aotc.frontends.torch.table import RECIPES
+
+Model = Any
+"""A torch.nn.Module, an ExportedProgram or the path of a .pt2 file."""
+
+
+def exported_program(model: Model, args: Sequence[Any] | None, kwargs: Mapping[str, Any] | None, dynamic_shapes: Any) -> ExportedProgram:
+    """``model`` as an exported program. A module is exported as it is in eval mode, and comes back as it was.
+
+    Raises InvalidOption for arguments that do not belong to ``model``, InvalidModel where the file cannot be read, and
+    UnsupportedModel where torch cannot export the module.
+    """
+    if isinstance(model, torch.nn.Module) and not isinstance(model, torch.export.ExportedProgram):
+        return _export(model, args, kwargs, dynamic_shapes)
+    if args is not None or kwargs is not None or dynamic_shapes is not None:
+        raise InvalidOption("example arguments and dynamic_shapes belong to a module; an exported program has its own")
+    if isinstance(model, ExportedProgram):
+        return model
+    if isinstance(model, (str, os.PathLike)):
+        return _load(Path(model))
+    raise InvalidOption(f"expected a torch.nn.Module, an ExportedProgram or the path of a .pt2 file, not {type(model).__name__}")
+
+
+def decomposed(program: ExportedProgram) -> ExportedProgram:
+    """``program`` without in-place operators, and with torch's decompositions of all that we have no recipe for."""
+    table = torch.export.default_decompositions()
+    for operator in RECIPES:
+        table.pop(operator, None)
+    return program.run_decompositions(table)
+
+
+def _export(module: torch.nn.Module, args: Sequence[Any] | None, kwargs: Mapping[str, Any] | None, dynamic_shapes: Any) -> ExportedProgram:
+    if args is None and not kwargs:
+        raise InvalidOption("a module needs example arguments: import_torch(module, (torch.randn(1, 3, 224, 224),))")
+    positional = (args,) if isinstance(args, torch.Tensor) else tuple(args or ())
+    with _eval_mode(module), torch.no_grad():
+        try:
+            return torch.export.export(
+                module,
+                positional,
+                dict(kwargs or {}),
+                dynamic_shapes=dynamic_shapes,
+                strict=False,
+                prefer_deferred_runtime_asserts_over_guards=True,
+            )
+        except Exception as error:  # torch raises errors of some ten kinds here, all of them about the module
+            raise UnsupportedModel(f"torch.export cannot export {type(module).__name__}: {_brief(error)}") from error
+
+
+@contextmanager
+def _eval_mode(module: torch.nn.Module) -> Any:
+    training = [each for each in module.modules() if each.training]
+    module.eval()
+    try:
+        yield
+    finally:
+        for each in training:
+            each.training = True
+
+
+def _load(path: Path) -> ExportedProgram:
+    if not path.is_file():
+        raise InvalidModel(f"{path}: there is no such file")
+    try:
+        return torch.export.load(path)
+    except Exception as error:
+        raise InvalidModel(f"{path} is no .pt2 file that torch {torch.__version__} can read: {_brief(error)}") from error
+
+
+def _brief(error: Exception) -> str:
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    return f"{type(error).__name__}: {' '.join(lines[:8])}"

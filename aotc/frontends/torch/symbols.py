@@ -1,0 +1,119 @@
+"""Sizes that torch.export keeps symbolic, as dims: SymPy expressions become ``aotc.ir.dims``."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from fractions import Fraction
+from typing import Any
+
+import sympy
+import torch
+from torch.utils._sympy.symbol import SymT, symbol_is_type
+
+from aotc.errors import UnsupportedModel
+from aotc.ir import dims
+from aotc.ir.dims import Dim, floordiv
+
+LARGEST_BOUND = 2**62
+"""Upper bounds from here on mean that there is none; torch writes them in several ways."""
+
+
+class SymbolTable:
+    """Names and bounds of the symbols of one exported program, and the conversion of its sizes."""
+
+    def __init__(self, ranges: Mapping[Any, Any], names: Mapping[str, str]) -> None:
+        """``ranges`` are the program's range constraints, ``names`` the users' names by torch's."""
+        self._names = names
+        self._bounds = {str(symbol): (_lower(value), _upper(value)) for symbol, value in ranges.items()}
+        self._cache: dict[Any, Dim] = {}
+
+    def dim(self, size: Any) -> Dim:
+        """The dim of an int, SymInt or SymPy expression. Raises UnsupportedModel for sizes known only from values."""
+        if isinstance(size, (int, sympy.Integer)):
+            return int(size)
+        expression = size.node.expr if isinstance(size, torch.SymInt) else size
+        if expression not in self._cache:
+            self._cache[expression] = self._convert(expression)
+        return self._cache[expression]
+
+    def shape(self, sizes: Any) -> tuple[Dim, ...]:
+        return tuple(self.dim(size) for size in sizes)
+
+    def _convert(self, e: Any) -> Dim:
+        if e.is_Integer:
+            return int(e)
+        if e.is_Symbol:
+            return self._symbol(e)
+        if e.is_Add:
+            return sum((self.dim(arg) for arg in e.args[1:]), self.dim(e.args[0]))
+        if e.is_Mul and not any(arg.is_Rational and not arg.is_Integer for arg in e.args):
+            return dims.product(self.dim(arg) for arg in e.args)
+        if e.is_Pow and e.exp.is_Integer and e.exp > 0:
+            return dims.product([self.dim(e.base)] * int(e.exp))
+        name = type(e).__name__
+        if name in BINARY:
+            first, *rest = [self.dim(arg) for arg in e.args]
+            for each in rest:
+                first = BINARY[name](first, each)
+            return first
+        if name == "ModularIndexing":
+            base, divisor, modulus = (self.dim(arg) for arg in e.args)
+            return dims.mod(floordiv(base, divisor), modulus)
+        if name in ("FloorToInt", "TruncToInt", "CeilToInt"):
+            top, bottom = self._ratio(e.args[0])
+            return dims.ceildiv(top, bottom) if name == "CeilToInt" else floordiv(top, bottom)
+        top, bottom = self._ratio(e)
+        if bottom == 1:
+            return top
+        raise UnsupportedModel(f"the size {e} is not an integer expression that can be computed from the inputs' shapes")
+
+    def _symbol(self, symbol: Any) -> Dim:
+        name = str(symbol)
+        if symbol_is_type(symbol, SymT.UNBACKED_INT):
+            raise UnsupportedModel(f"the size {name} depends on the values of a tensor (as of nonzero, item or a boolean index)")
+        lower, upper = self._bounds.get(name, (0, None))
+        return dims.symbol(self._names.get(name, name), lower, upper)
+
+    def _ratio(self, e: Any) -> tuple[Dim, int]:
+        """A real-valued size as dim / int, exactly. Factors that are no fractions of powers of two are refused: they
+        would be rounded at run time in ways that integers do not follow."""
+        name = type(e).__name__
+        if name == "ToFloat":
+            return self.dim(e.args[0]), 1
+        if e.is_Number:
+            factor = Fraction(e.p, e.q) if e.is_Rational else Fraction(float(e))
+            if factor.denominator <= 2**20:
+                return factor.numerator, factor.denominator
+        if name == "IntTrueDiv" and e.args[1].is_Integer:
+            return self.dim(e.args[0]), int(e.args[1])
+        if e.is_Mul or name == "FloatTrueDiv":
+            parts = [self._ratio(arg) for arg in e.args]
+            if e.is_Mul:
+                return dims.product(top for top, _ in parts), int(dims.product(bottom for _, bottom in parts))  # type: ignore[arg-type]
+            (top, bottom), (divisor, multiplier) = parts
+            if isinstance(divisor, int) and divisor > 0:
+                return top * multiplier, bottom * divisor
+        if e.is_integer and name not in ("Mul", "Add"):
+            return self.dim(e), 1
+        raise UnsupportedModel(f"the size factor {e} cannot be computed exactly in integers")
+
+
+BINARY: dict[str, Callable[[Dim, Dim], Dim]] = {
+    "FloorDiv": floordiv,
+    "CleanDiv": floordiv,
+    "CeilDiv": dims.ceildiv,
+    "Mod": dims.mod,
+    "PythonMod": dims.mod,
+    "Max": dims.maximum,
+    "Min": dims.minimum,
+}
+
+
+def _lower(value: Any) -> int:
+    low = value.lower
+    return int(low) if low.is_Integer and int(low) > 0 else 0
+
+
+def _upper(value: Any) -> int | None:
+    high = value.upper
+    return int(high) if high.is_Integer and int(high) < LARGEST_BOUND else None
