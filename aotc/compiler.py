@@ -29,7 +29,7 @@ from aotc.lowering.compiled import CompiledFunction
 from aotc.lowering.planner import Planned, is_view, make_plan
 from aotc.packaging.link import Linked, Parts, link
 from aotc.packaging.manifest import TargetInfo, make_manifest
-from aotc.packaging.planfile import serialise
+from aotc.packaging.planfile import write_plan
 from aotc.packaging.stubs import stub_source
 from aotc.passes.pipeline import optimise
 from aotc.targets import Target
@@ -116,7 +116,7 @@ def package(
     metadata: Mapping[str, str], precision: str, compiler: str | None,
 ) -> Linked:  # fmt: skip
     """The plan, its weights and its kernels as one file."""
-    plan_bytes = serialise(planned.plan)
+    plan_bytes = write_plan(planned.plan)
     with tempfile.TemporaryDirectory(prefix=f".{output.name}.", dir=_writable_folder(output)) as folder:
         weights = Path(folder) / "weights"
         _write_weights(planned, weights)
