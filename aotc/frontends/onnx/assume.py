@@ -1,0 +1,103 @@
+"""What a model silently takes for granted about its dynamic dims, found where two of them must be equal.
+
+A network that adds a feature map to one that was halved and doubled runs only where the size is even, and a convolution of
+three channels only where a channel dim declared as dynamic is 3. Such a fact becomes part of the input's type.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from aotc.frontends.onnx.node import Node
+from aotc.ir.dims import Dim, DimExpr, Symbol, bounds, floordiv, substitute, symbol, symbols_of
+from aotc.ir.types import TensorType
+
+MULTIPLES = (2, 4, 8, 16, 32, 64, 128, 3, 5, 6, 7, 9, 10, 12, 14, 20, 24, 28, 48, 56, 96, 112)
+
+
+class Assumption(Exception):
+    """The model can run only where these symbols have these values."""
+
+    def __init__(self, values: dict[str, Dim]) -> None:
+        super().__init__(", ".join(f"{name} = {value}" for name, value in values.items()))
+        self.values = values
+
+
+def assumption_of(node: Node) -> Assumption | None:
+    """What would let ``node`` fit its inputs, if that is a fact about symbols."""
+    for left, right in _pairs_that_must_be_equal(node):
+        if left != right and not (left == 1 or right == 1):
+            values = solve_equal(left, right)
+            if values:
+                return Assumption(values)
+    return None
+
+
+def solve_equal(left: Dim, right: Dim) -> dict[str, Dim] | None:
+    """Values of symbols that make two dims equal: a symbol as a number or another dim, or as a multiple of itself."""
+    difference = left - right
+    if isinstance(difference, int):
+        return None
+    return _linear(difference) or _multiples(left, right)
+
+
+def _linear(difference: DimExpr) -> dict[str, Dim] | None:
+    for monomial, coefficient in reversed(difference.terms):
+        if len(monomial) != 1 or not isinstance(monomial[0], Symbol):
+            continue
+        rest = difference - DimExpr(((monomial, coefficient),))
+        name = monomial[0].name
+        if name in symbols_of(rest):
+            continue
+        value = floordiv(rest * (-1 if coefficient > 0 else 1), abs(coefficient))
+        low, high = bounds(value)
+        if value * coefficient + rest == 0 and not (high is not None and high < monomial[0].lower) and not (low is not None and low < 0):
+            return {name: value}
+    return None
+
+
+def _multiples(left: Dim, right: Dim) -> dict[str, Dim] | None:
+    symbols = symbols_of(left, right)
+    choices = [[name] for name in symbols] + ([list(symbols)] if len(symbols) > 1 else [])
+    for factor in MULTIPLES:
+        for names in choices:
+            values: dict[str, Dim] = {name: factor * _divided(symbols[name], factor) for name in names}
+            if substitute(left, values) == substitute(right, values):
+                return values
+    return None
+
+
+def _divided(dim: Symbol, factor: int) -> DimExpr:
+    upper = None if dim.upper is None else dim.upper // factor
+    return symbol(dim.name, -(-dim.lower // factor), upper)
+
+
+def _pairs_that_must_be_equal(node: Node) -> Iterable[tuple[Dim, Dim]]:
+    shapes = [expr.type.shape for expr in node.inputs if expr is not None and isinstance(expr.type, TensorType)]
+    kind = node.proto.op_type
+    if len(shapes) < 2:
+        return []
+    x, w = shapes[0], shapes[1]
+    if kind == "Conv" and len(x) > 1 and len(w) > 1:
+        return [(x[1], w[1] * node.integer("group", 1))]
+    if kind == "ConvTranspose" and len(x) > 1 and w:
+        return [(x[1], w[0])]
+    if kind == "MatMul" and x and w:
+        inner = w[-2] if len(w) > 1 else w[0]
+        return [(x[-1], inner), *_aligned([x[:-2], w[:-2]])]
+    if kind == "Gemm" and len(x) == len(w) == 2:
+        return [(x[0 if node.integer("transA", 0) else 1], w[1 if node.integer("transB", 0) else 0])]
+    if kind == "Concat":
+        axis = node.integer("axis", 0) % max(len(x), 1)
+        return _aligned([shape[:axis] + (1,) + shape[axis + 1 :] for shape in shapes])
+    if kind in ("BatchNormalization", "InstanceNormalization", "GroupNormalization") and len(x) > 1 and w:
+        return [(x[1], w[0])]
+    return _aligned(shapes)
+
+
+def _aligned(shapes: Sequence[tuple[Dim, ...]]) -> list[tuple[Dim, Dim]]:
+    """Dims that meet under broadcasting."""
+    first, pairs = shapes[0], []
+    for shape in shapes[1:]:
+        pairs += list(zip(reversed(first), reversed(shape), strict=False))
+    return pairs

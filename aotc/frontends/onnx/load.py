@@ -1,0 +1,67 @@
+"""Reads an ONNX file, and refuses what is no sound model before anything is built from it."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+import onnx
+from google.protobuf.message import DecodeError
+
+from aotc.errors import InvalidModel, UnsupportedModel
+
+MIN_OPSET = 7
+MAX_FILE = (1 << 31) - 1  # bytes; the limit of protobuf
+DEFAULT_DOMAINS = ("", "ai.onnx")
+
+
+def load_model(source: str | os.PathLike[str] | bytes | onnx.ModelProto) -> tuple[onnx.ModelProto, Path | None]:
+    """The model and the folder for its external data (None where it was not read from a file)."""
+    if isinstance(source, onnx.ModelProto):
+        return _checked(source, "the model"), None
+    if isinstance(source, bytes):
+        return _checked(_parsed(source, "the model"), "the model"), None
+    path = Path(source)
+    try:
+        size = path.stat().st_size
+        if size > MAX_FILE:
+            raise InvalidModel(f"{path} has {size} bytes, more than an ONNX file can have; keep weights as external data")
+        data = path.read_bytes()
+    except OSError as error:
+        raise InvalidModel(f"cannot read {path}: {error.strerror}") from error
+    return _checked(_parsed(data, str(path)), str(path)), path.absolute().parent
+
+
+def _parsed(data: bytes, what: str) -> onnx.ModelProto:
+    if not data:
+        raise InvalidModel(f"{what} is empty; expected an ONNX model")
+    model = onnx.ModelProto()
+    try:
+        model.ParseFromString(data)
+    except DecodeError as error:
+        raise InvalidModel(f"{what} is not an ONNX model, or is cut short: {error}") from error
+    return model
+
+
+def _checked(model: onnx.ModelProto, what: str) -> onnx.ModelProto:
+    if not model.HasField("graph") or not (model.graph.node or model.graph.output):
+        raise InvalidModel(f"{what} holds no graph; expected an ONNX model")
+    if not model.graph.output:
+        raise InvalidModel(f"{what} has a graph without outputs")
+    opsets = opsets_of(model.opset_import)
+    opset = opsets.get("", 0)
+    newest = onnx.defs.onnx_opset_version()
+    if "" in opsets and opset < MIN_OPSET:
+        raise UnsupportedModel(
+            f"{what} is written in opset {opset}; aotc reads {MIN_OPSET} to {newest}. onnx.version_converter.convert_version can raise it"
+        )
+    if opset > newest:
+        raise UnsupportedModel(f"{what} is written in opset {opset}; aotc with onnx {onnx.__version__} reads {MIN_OPSET} to {newest}")
+    return model
+
+
+def opsets_of(imports: Any) -> dict[str, int]:
+    """Opset versions by domain; the default domain is ''. A model without imports means opset 1 of it, as ONNX says."""
+    opsets = {"" if entry.domain in DEFAULT_DOMAINS else entry.domain: int(entry.version) for entry in imports}
+    return opsets if opsets else {"": 1}

@@ -1,0 +1,32 @@
+"""The handlers of all ONNX operators, one file a family. A handler builds the node's outputs; it asks ``node.opset`` where
+versions of an operator differ."""
+
+from __future__ import annotations
+
+from aotc.frontends.onnx.node import Handler
+from aotc.frontends.onnx.operators import constants, control, conv, elementwise, index, linear, norm, reduce, resize, shape
+
+
+def _join(*families: dict[str, Handler]) -> dict[tuple[str, str], Handler]:
+    joined: dict[tuple[str, str], Handler] = {}
+    for family in families:
+        for name, handler in family.items():
+            if ("", name) in joined:
+                raise ValueError(f"two handlers are there for {name}")
+            joined["", name] = handler
+    return joined
+
+
+HANDLERS: dict[tuple[str, str], Handler] = _join(
+    elementwise.HANDLERS,
+    linear.HANDLERS,
+    conv.HANDLERS,
+    norm.HANDLERS,
+    reduce.HANDLERS,
+    shape.HANDLERS,
+    constants.HANDLERS,
+    index.HANDLERS,
+    resize.HANDLERS,
+    control.HANDLERS,
+)
+"""By domain ('' is ONNX's own) and operator."""

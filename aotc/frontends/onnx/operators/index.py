@@ -1,0 +1,63 @@
+"""Operators that pick and place elements by index."""
+
+from __future__ import annotations
+
+from aotc import ops
+from aotc.frontends.onnx.node import Handler, Node, Results
+
+REDUCTIONS = ("none", "add", "mul", "min", "max")
+
+
+def _gather(node: Node) -> Results:
+    x = node.input(0)
+    return node.call(ops.gather, x, node.input(1), axis=node.axis(node.integer("axis", 0), node.rank(x)))
+
+
+def _gather_elements(node: Node) -> Results:
+    x = node.input(0)
+    return node.call(ops.gather_elements, x, node.input(1), axis=node.axis(node.integer("axis", 0), node.rank(x)))
+
+
+def _gather_nd(node: Node) -> Results:
+    return node.call(ops.gather_nd, node.input(0), node.input(1), batch_dims=node.integer("batch_dims", 0))
+
+
+def _reduction(node: Node) -> str:
+    reduction = node.text("reduction", "none")
+    if reduction not in REDUCTIONS:
+        node.invalid(f"reduction must be one of {', '.join(REDUCTIONS)}, not {reduction!r}")
+    return reduction
+
+
+def _scatter_elements(node: Node) -> Results:
+    x = node.input(0)
+    axis = node.axis(node.integer("axis", 0), node.rank(x))
+    return node.call(ops.scatter_elements, x, node.input(1), node.input(2), axis=axis, reduction=_reduction(node))
+
+
+def _scatter_nd(node: Node) -> Results:
+    return node.call(ops.scatter_nd, *(node.input(i) for i in range(3)), reduction=_reduction(node))
+
+
+def _one_hot(node: Node) -> Results:
+    """Indices and depth may be of any number type."""
+    indices, values = node.input(0), node.input(2)
+    depth = node.value(1, "depth")
+    if depth is None or depth.size != 1:
+        node.invalid("depth must be one number")
+    count = depth.reshape(-1)[0] if depth.dtype == object else int(depth.reshape(-1)[0])
+    if node.dtype(indices) not in ("int32", "int64"):
+        indices = node.call(ops.cast, indices, dtype="int64")
+    axis = node.axis(node.integer("axis", -1), node.rank(indices) + 1)
+    return node.call(ops.one_hot, indices, values, depth=count, axis=axis)
+
+
+HANDLERS: dict[str, Handler] = {
+    "Gather": _gather,
+    "GatherElements": _gather_elements,
+    "GatherND": _gather_nd,
+    "Scatter": _scatter_elements,
+    "ScatterElements": _scatter_elements,
+    "ScatterND": _scatter_nd,
+    "OneHot": _one_hot,
+}
