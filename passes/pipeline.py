@@ -20,10 +20,12 @@ from aotc.ir.verify import verify, verify_fused
 from aotc.passes.canonicalise import canonicalise
 from aotc.passes.eliminate_common import eliminate_common
 from aotc.passes.eliminate_dead import eliminate_dead
+from aotc.passes.fold_batch_norm import fold_batch_norm
 from aotc.passes.fold_constants import fold_constants
 from aotc.passes.fuse_operators import fuse_operators
 from aotc.passes.options import Options, options_for
 from aotc.passes.pack_weights import pack_weights
+from aotc.passes.simplify_algebra import simplify_algebra
 from aotc.passes.sink_reshapes import sink_reshapes
 from aotc.passes.solve_shapes import solve_shapes
 from aotc.targets.base import Target
@@ -39,8 +41,12 @@ PIPELINE: tuple[Pass, ...] = (
     canonicalise,
     # Reshapes move down and meet, so that dense layers and their epilogues stand side by side.
     sink_reshapes,
+    # Patterns ask whether two operands are one: x - mean(x) that was written twice must be.
+    eliminate_common,
     # Raises decomposed activations and norms. It needs canonical operands, and its results must not be decomposed again.
-    # After the algebra, which merges scales; before CSE, which would share convs that must get weights of their own.
+    simplify_algebra,
+    # After the algebra, which merges scales and knows batch norms in no other form.
+    fold_batch_norm,
     # Weights that were rewritten are computed here once; also what the two passes above left as constant expressions.
     fold_constants,
     eliminate_common,

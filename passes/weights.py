@@ -15,7 +15,8 @@ class Weights:
     shared by several layers stay shared."""
 
     def __init__(self, module: Module) -> None:
-        self.taken = {node.name for function in module.functions.values() for node in post_order(function.body) if isinstance(node, Parameter)}
+        bodies = [function.body for function in module.functions.values()]
+        self.taken = {node.name for node in post_order(*bodies) if isinstance(node, Parameter)}
         self.made: dict[tuple[object, ...], Parameter] = {}
         self.sources: list[Expr] = []  # keeps what ``made`` names by identity alive
 
@@ -30,11 +31,12 @@ class Weights:
         return self.made[key]
 
     def _name(self, sources: list[Expr], what: str) -> str:
-        stem = next((s.name for s in sources if isinstance(s, Parameter)), "") or next((s.origin for s in sources if s.origin), "") or "constant"
-        name, count = f"{stem}:{what}", 1
+        named = [source.name for source in sources if isinstance(source, Parameter)]
+        stem = next(iter([*named, *(source.origin for source in sources if source.origin)]), "constant")
+        name, count = f"{stem}~{what}", 1
         while name in self.taken:
             count += 1
-            name = f"{stem}:{what}.{count}"
+            name = f"{stem}~{what}.{count}"
         self.taken.add(name)
         return name
 

@@ -48,6 +48,9 @@ class Constant:
     data: np.ndarray
     origin: str = ""
 
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "data", np.asarray(self.data))  # numpy makes scalars of arrays without axes
+
     @property
     def type(self) -> TensorType:
         return type_of_array(self.data)
@@ -60,6 +63,9 @@ class Parameter:
     name: str
     data: np.ndarray
     origin: str = ""
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "data", np.asarray(self.data))
 
     @property
     def type(self) -> TensorType:

@@ -35,8 +35,8 @@ VERSION = 1
 INLINE_SIZE = 16  # arrays of up to so many elements are written out where they are used
 HASH_LENGTH = 32  # hexadecimal digits of SHA-256 that name an array
 
-_VAR_NAME = re.compile(r"[A-Za-z_][\w.]*", re.ASCII)
-_DOTTED_NAME = re.compile(r"[\w.]+", re.ASCII)
+_VAR_NAME = re.compile(r"[A-Za-z_][\w./~]*", re.ASCII)
+_DOTTED_NAME = re.compile(r"[\w./~]+", re.ASCII)
 
 
 def array_hash(array: np.ndarray) -> str:

@@ -93,3 +93,24 @@ def calls_of(root: Expr, names: Iterable[str] = ()) -> list[Call]:
     wanted = set(names)
     found = [node for node in post_order(root) if isinstance(node, Call) and not isinstance(node.op, Function)]
     return [node for node in found if not wanted or node.op.name in wanted]
+
+
+def rewrite_with_uses(root: Expr, rule: Callable[[Expr, Callable[[Expr], int]], Expr | None]) -> Expr:
+    """As ``rewrite``, for rules that ask how often an operand is used: ``rule(node, uses)``, where ``uses(operand)`` counts
+    the uses in the graph as it was before. Nodes that the rule itself has just made count as used once."""
+    count: dict[int, int] = {}
+    new: dict[int, Expr] = {}
+    before: dict[int, int] = {}
+    kept: list[Expr] = []  # keeps what ``before`` names by identity alive
+    order = post_order(root)
+    for node in order:
+        for child in children(node):
+            count[id(child)] = count.get(id(child), 0) + 1
+    for node in order:
+        rebuilt = with_children(node, [new[id(child)] for child in children(node)])
+        replacement = rule(rebuilt, lambda operand: count.get(before.get(id(operand), 0), 1))
+        result = rebuilt if replacement is None else replacement
+        new[id(node)] = result
+        before.setdefault(id(result), id(node))
+        kept.append(result)
+    return new[id(root)]
