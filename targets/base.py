@@ -45,5 +45,5 @@ class Target:
 
     def lanes(self, dtype: str) -> int:
         """How many elements one vector register holds."""
-        bits = 8 if dtype == "bool" else int(dtype.lstrip("uintflo"))
+        bits = 8 if dtype == "bool" else int("".join(filter(str.isdigit, dtype)))
         return self.vector_bits // bits

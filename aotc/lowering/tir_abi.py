@@ -28,6 +28,7 @@ from aotc.lowering.compiled import CompiledFunction, CompiledKernel, Operand
 from aotc.lowering.object_file import check_symbols, strip
 from aotc.lowering.scope import DimScope
 from aotc.targets import Target
+from aotc.targets.schedules.emit import IN_REGISTERS
 
 STACK_LIMIT = 1024
 """Bytes that one local buffer may take on a worker's stack; larger ones become scratch parameters."""
@@ -155,6 +156,8 @@ def _large_buffers(body: tirx.stmt.Stmt) -> list[str]:
     found: list[str] = []
 
     def visit(alloc: tirx.AllocBuffer) -> None:
+        if IN_REGISTERS in alloc.annotations:
+            return
         elements = 1
         for extent in alloc.buffer.shape:
             elements = elements * int(extent.value) if isinstance(extent, tirx.IntImm) else STACK_LIMIT + 1

@@ -1,0 +1,85 @@
+"""Short names for the TIR that kernels are written in."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from tvm import tirx
+from tvm.tirx.stmt import ForKind
+
+Expr = Any
+IN_REGISTERS = "disable_lower_builtin"
+"""TVM's annotation for an allocation that no size turns into a workspace call."""
+
+Body = Callable[[Any], tirx.Stmt]
+
+
+def const(value: int) -> Expr:
+    return tirx.IntImm("int32", value)
+
+
+def known(expr: Expr) -> int | None:
+    """The integer that an expression is, if it is one."""
+    if isinstance(expr, int):
+        return expr
+    return int(expr.value) if isinstance(expr, tirx.IntImm) else None
+
+
+def loop(kind: ForKind, extent: Expr, body: Body, name: str, first: Expr = 0) -> tirx.Stmt:
+    """A loop over [first, first + extent); none where the extent is 1."""
+    if known(extent) == 1 and kind != ForKind.PARALLEL:
+        return body(const(first) if isinstance(first, int) else first)
+    var = tirx.Var(name, "int32")
+    return tirx.For(var, _expr(first), _expr(extent), kind, body(var))
+
+
+def serial(extent: Expr, body: Body, name: str = "i", first: Expr = 0) -> tirx.Stmt:
+    return loop(ForKind.SERIAL, extent, body, name, first)
+
+
+def unrolled(extent: Expr, body: Body, name: str = "u", first: Expr = 0) -> tirx.Stmt:
+    return loop(ForKind.UNROLLED, extent, body, name, first)
+
+
+def vectorized(extent: int, body: Body, name: str = "v") -> tirx.Stmt:
+    return loop(ForKind.VECTORIZED, extent, body, name)
+
+
+def parallel(extent: Expr, body: Body, name: str = "task") -> tirx.Stmt:
+    return loop(ForKind.PARALLEL, extent, body, name)
+
+
+def sequence(*stmts: tirx.Stmt) -> tirx.Stmt:
+    return tirx.SeqStmt(list(stmts)) if len(stmts) > 1 else stmts[0]
+
+
+def registers(buffer: tirx.Buffer) -> tirx.Stmt:
+    """Allocates a buffer that is to live in registers: all its indices are constants once loops are unrolled."""
+    return tirx.AllocBuffer(buffer, {IN_REGISTERS: True})
+
+
+def divmod_of(index: Expr, divisor: Expr) -> tuple[Expr, Expr]:
+    if known(divisor) == 1:
+        return index, const(0)
+    return tirx.floordiv(index, divisor), tirx.floormod(index, divisor)
+
+
+def unravel(index: Expr, extents: Sequence[Expr]) -> list[Expr]:
+    """The indices of a row-major offset; the first takes what is left."""
+    indices: list[Expr] = []
+    for extent in reversed(extents[1:]):
+        index, rest = divmod_of(index, extent)
+        indices.append(rest)
+    return [index, *reversed(indices)] if extents else []
+
+
+def product(extents: Sequence[Expr]) -> Expr:
+    result: Expr = const(1)
+    for extent in extents:
+        result = extent if known(result) == 1 else (result if known(extent) == 1 else result * extent)
+    return result
+
+
+def _expr(value: Expr) -> Expr:
+    return const(value) if isinstance(value, int) else value

@@ -1,0 +1,78 @@
+"""A fused function seen from its anchor: the buffers that the anchor reads, and what follows it, element by element.
+
+Kernels that are written as TIR compute the anchor's sums in registers and hand them to ``Fused.store``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import tvm
+from tvm import s_tir, tirx
+from tvm_ffi.structural import structural_equal
+
+from aotc.ir.expr import Var
+from aotc.targets.schedules.base import DirectWork
+from aotc.targets.schedules.rewrite import Rewriter
+from aotc.targets.schedules.stages import Stage, read_stages
+
+Expr = Any
+
+
+@dataclass(frozen=True, slots=True)
+class Fused:
+    """``operands`` are the buffers of the anchor's arguments. ``total`` is the buffer of the anchor's sums."""
+
+    params: tuple[tirx.Buffer, ...]
+    outputs: tuple[tirx.Buffer, ...]
+    operands: tuple[tirx.Buffer, ...]
+    total: tirx.Buffer
+    stages: dict[tirx.Buffer, Stage]
+
+    def store(self, indices: Sequence[Expr], total: Expr) -> tirx.Stmt:
+        """Stores every output at ``indices``, where the anchor's sum is ``total``."""
+
+        def load(buffer: tirx.Buffer, at: list[Expr]) -> Expr:
+            return total if buffer.same_as(self.total) else tirx.BufferLoad(buffer, at)
+
+        stores = []
+        for output in self.outputs:
+            value = total
+            if not output.same_as(self.total):
+                stage = self.stages[output]
+                rewriter = Rewriter(load, {buffer: s for buffer, s in self.stages.items() if not buffer.same_as(output)})
+                value = rewriter.expression(stage.values[0], dict(zip((axis.var for axis in stage.axes), indices, strict=True)))
+            stores.append(tirx.BufferStore(output, value, list(indices)))
+        return tirx.SeqStmt(stores) if len(stores) > 1 else stores[0]
+
+
+def fused(work: DirectWork) -> Fused | None:
+    """``None`` unless the anchor reads parameters, sums once, and all that follows is elementwise in the anchor's shape."""
+    if not all(isinstance(arg, Var) for arg in work.anchor.args):
+        return None
+    func = work.graph.prim_func()
+    stages = read_stages(func)
+    sums = [stage for stage in stages if stage.reduction]
+    if len(sums) != 1 or any(stage.opaque is not None or len(stage.outputs) != 1 for stage in stages):
+        return None
+    inputs = len(work.function.params)
+    numbers = [list(work.function.params).index(arg) for arg in work.anchor.args]  # type: ignore[arg-type]
+    outputs = tuple(func.params[inputs:])
+    total = sums[0].output
+    if not all(_same_shape(output, total) for output in outputs):
+        return None
+    later = {stage.output: stage for stage in stages if stage is not sums[0]}
+    return Fused(tuple(func.params), outputs, tuple(func.params[i] for i in numbers), total, later)
+
+
+def _same_shape(a: tirx.Buffer, b: tirx.Buffer) -> bool:
+    return bool(structural_equal(list(a.shape), list(b.shape)))
+
+
+def prim_func(params: Sequence[tirx.Buffer], body: tirx.Stmt) -> tirx.PrimFunc:
+    """A function in the form that schedules give: ``body`` in a root block."""
+    root = s_tir.SBlock([], [], [], "root", body)
+    attrs = tvm.ir.make_node("ir.DictAttrs", **{"tirx.noalias": True})
+    return tirx.PrimFunc(list(params), s_tir.SBlockRealize([], True, root), None, attrs)
