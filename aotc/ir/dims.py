@@ -326,8 +326,8 @@ def _nested_floordiv(left: Dim, right: int) -> Dim:
     if isinstance(left, int):
         return left // right
     low, high = bounds(left)
-    if low is not None and low >= 0 and high is not None and high < right:
-        return 0
+    if low is not None and high is not None and low // right == high // right:
+        return low // right
     divisor = math.gcd(right, *(coefficient for _, coefficient in left.terms))
     if divisor > 1:
         return floordiv(_split_multiples(left, divisor)[0], right // divisor)
