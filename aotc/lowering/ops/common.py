@@ -61,7 +61,7 @@ def cast(value: Expr, dtype: str) -> Expr:
     if source == dtype:
         return value
     if dtype == "bool":
-        return value != constant(0, source)
+        return tirx.NE(value, constant(0, source))
     if source == "bool":
         return tirx.Select(value, constant(1, dtype), constant(0, dtype))
     if (source == "float16" and not is_float(dtype)) or (dtype == "float16" and not is_float(source)):

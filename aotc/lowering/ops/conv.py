@@ -33,7 +33,7 @@ def zero_padded(x: te.Tensor, first: int, before: Sequence[int], after: Sequence
                 inside.append(i[axis] >= int_constant(low))
             if high:
                 inside.append(i[axis] < x.shape[axis] + int_constant(low))
-        return tirx.if_then_else(tirx.all(*inside), x(*at), constant(0, x.dtype))
+        return tirx.if_then_else(tirx.all(*inside), x(*at), constant(0, str(x.dtype)))
 
     return common.compute(shape, body, "pad")
 

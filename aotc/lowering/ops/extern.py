@@ -54,10 +54,11 @@ def rows(scope: Scope, shape: Sequence[Dim], length: Dim) -> Iterator[list[Expr]
     total, chunk = product(shape), rows_per_task(length)
     extents = [scope.expr(dim) for dim in shape]
     with T.parallel(0, scope.expr(ceildiv(total, chunk))) as task:
-        with T.serial(0, tirx.min(tirx.const(chunk, "int32"), scope.expr(total) - task * chunk)) as step:
+        left = scope.expr(total) - task * chunk
+        with T.serial(0, tirx.min(tirx.const(chunk, "int32"), left)) as step:
             yield unravel(task * chunk + step, extents)
 
 
 def local(dtype: str) -> Any:
     """A scalar variable, read and written as ``[0]``."""
-    return T.buffer_proxy(T.decl_buffer([1], dtype, scope="local"))
+    return T.buffer_proxy(T.decl_buffer([1], dtype))

@@ -92,7 +92,7 @@ def _scatter(
             with T.If(tirx.all(*inside)), T.Then():
                 target[place] = COMBINE[reduction](target[place], new[i])
 
-    return extern(inputs, [(x.shape, x.dtype)], body, name)
+    return extern(inputs, [(x.shape, common.dtype_of(x))], body, name)
 
 
 class _grid:

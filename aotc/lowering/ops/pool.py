@@ -41,7 +41,7 @@ def _max_pool(attrs: Any, inputs: list[te.Tensor], results: list[TensorType], sc
 
     def body(*i: Expr) -> Expr:
         at, inside = _window(attrs, x, i, taps)
-        return common.max_reduce(_guarded(inside, x(*at), common.least(x.dtype)), axis=taps)
+        return common.max_reduce(_guarded(inside, x(*at), common.least(common.dtype_of(x))), axis=taps)
 
     return [common.compute(common.extents(scope, results[0].shape), body, "max_pool")]
 
@@ -57,7 +57,7 @@ def _max_pool_with_indices(attrs: Any, inputs: list[te.Tensor], results: list[Te
         else:
             flat = common.row_major(at, x.shape)
         index = _guarded(inside, flat, tirx.max_value(common.INDEX))
-        return index, _guarded(inside, x(*at), common.least(x.dtype))
+        return index, _guarded(inside, x(*at), common.least(common.dtype_of(x)))
 
     reducer = extreme_with_index(largest=True, select_last=False)
     index, values = te.compute(shape, lambda *i: reducer(source(*i), axis=taps), name="max_pool_with_indices")
@@ -150,7 +150,7 @@ def _adaptive_max_pool(attrs: Any, inputs: list[te.Tensor], results: list[Tensor
 
     def body(*i: Expr) -> Expr:
         at, inside, _ = window(i)
-        return common.max_reduce(_guarded(inside, x(*at), common.least(x.dtype)), axis=taps)
+        return common.max_reduce(_guarded(inside, x(*at), common.least(common.dtype_of(x))), axis=taps)
 
     return [common.compute(shape, body, "adaptive_max_pool")]
 

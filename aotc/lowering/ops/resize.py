@@ -164,7 +164,7 @@ def _resize(attrs: Any, inputs: list[te.Tensor], results: list[TensorType], scop
         outside = [table(i[axis]) for axis, table in marks]
         if outside:
             value = tirx.Select(tirx.any(*outside), constant(attrs.extrapolation, common.dtype_of(value)), value)
-        return value if exact else _stored(value, x.dtype)
+        return value if exact else _stored(value, common.dtype_of(x))
 
     return [common.compute(shape, body, "resize")]
 
@@ -181,7 +181,7 @@ def _nearest(x: te.Tensor, shape: Sequence[Expr], axes: Sequence[_Axis]) -> Any:
 
 
 def _weighted(x: te.Tensor, shape: Sequence[Expr], axes: Sequence[_Axis]) -> Any:
-    wide = accumulator(x.dtype) if common.is_float(x.dtype) else "float32"
+    wide = accumulator(common.dtype_of(x)) if common.is_float(common.dtype_of(x)) else "float32"
     current, extents = x, list(x.shape)
     for a in axes:
         extents[a.axis] = shape[a.axis]

@@ -131,7 +131,7 @@ def _pad(attrs: Any, inputs: list[te.Tensor], results: list[TensorType], scope: 
                 at[axis] = tirx.floormod(at[axis], size)
             else:
                 at[axis] = _reflected(at[axis], size)
-        return tirx.if_then_else(tirx.all(*inside), x(*at), constant(attrs.value, x.dtype)) if inside else x(*at)
+        return tirx.if_then_else(tirx.all(*inside), x(*at), constant(attrs.value, common.dtype_of(x))) if inside else x(*at)
 
     return [common.compute(shape, body, "pad")]
 
@@ -148,7 +148,7 @@ def _layout_transform(attrs: Any, inputs: list[te.Tensor], results: list[TensorT
         value = x(*i[:axis], channel, *i[axis + 1 : -1])
         if attrs.channels % attrs.block == 0:
             return value
-        return tirx.if_then_else(channel < int_constant(attrs.channels), value, constant(0, x.dtype))
+        return tirx.if_then_else(channel < int_constant(attrs.channels), value, constant(0, common.dtype_of(x)))
 
     return [common.compute(shape, plain if attrs.inverse else blocked, "layout_transform")]
 
@@ -198,7 +198,7 @@ def _trilu(attrs: Any, inputs: list[te.Tensor], results: list[TensorType], scope
 
     def body(*i: Expr) -> Expr:
         diagonal = cast(i[-1], "int64") - cast(i[-2], "int64")
-        return tirx.Select(diagonal >= k if attrs.upper else diagonal <= k, x(*i), constant(0, x.dtype))
+        return tirx.Select(diagonal >= k if attrs.upper else diagonal <= k, x(*i), constant(0, common.dtype_of(x)))
 
     return [common.compute(x.shape, body, "trilu")]
 

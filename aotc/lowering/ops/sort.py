@@ -70,7 +70,7 @@ def top_k(attrs: Any, inputs: list[te.Tensor], results: list[TensorType], scope:
     x, k = inputs[0], int(attrs.k)
     shape = common.extents(scope, results[0].shape)
     if k == 0:
-        return [common.compute(shape, lambda *i: constant(0, t.dtype), "top_k") for t in results]
+        return [common.compute(shape, lambda *i, dtype=t.dtype: constant(0, dtype), "top_k") for t in results]
     axis = attrs.axis % len(x.shape)
     outer = [dim for position, dim in enumerate(results[0].shape) if position != axis]
 
@@ -80,7 +80,7 @@ def top_k(attrs: Any, inputs: list[te.Tensor], results: list[TensorType], scope:
             def place(position: Expr) -> list[Expr]:
                 return [*row[:axis], position, *row[axis:]]
 
-            heap, value, index = _Heap(values, indices, place, attrs.largest), local(x.dtype), local("int64")
+            heap, value, index = _Heap(values, indices, place, attrs.largest), local(common.dtype_of(x)), local("int64")
 
             def take(at: Expr) -> None:
                 value[0] = heap.values[place(at)]

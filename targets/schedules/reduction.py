@@ -1,0 +1,241 @@
+"""Loops for reductions: vector accumulators along the last axis of the result, or along the innermost reduced axis.
+
+The order of a sum depends on shapes and the target alone, never on how tasks are shared out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from tvm import tirx
+from tvm.tirx.stmt import ForKind
+from tvm_ffi import structural_equal
+
+import tvm
+from aotc.targets.schedules.address import stride
+from aotc.targets.schedules.loops import const, fitting, known, lanes_loop, loop, nest, sequence, vector_range
+from aotc.targets.schedules.program import StageCode
+from aotc.targets.schedules.rewrite import Rewriter, substitute
+from aotc.targets.schedules.stages import Stage, loads_of
+
+Expr = Any
+Env = Mapping[tirx.Var, Expr]
+
+UNROLL = 4
+"""Accumulators in flight, so that an addition need not wait for the one before it."""
+LEAST_LANES = 4
+"""Below this a vector is not worth its set-up."""
+
+
+@dataclass(frozen=True)
+class Combiner:
+    """A reduction as ``combine(a, b)`` and what is reduced, both taken from the stage's own expression."""
+
+    template: Expr
+    left: tirx.Var
+    right: tirx.Var
+    source: Expr
+
+    def __call__(self, a: Expr, b: Expr) -> Expr:
+        return substitute(self.template, {self.left: a, self.right: b})
+
+
+def combiner_of(stage: Stage) -> Combiner | None:
+    """The combiner of a reduction with one output; ``None`` for one of another form (it can still run in order)."""
+    if len(stage.outputs) != 1:
+        return None
+    value = stage.values[0]
+    source = value.false_value if isinstance(value, tirx.Select) else getattr(value, "b", None)
+    if source is None or _reads(source, stage.output) or not _reads(value, stage.output):
+        return None
+    dtype = str(stage.output.dtype)
+    left, right = tirx.Var("a", dtype), tirx.Var("b", dtype)
+
+    def template(expr: Expr) -> Expr:
+        if structural_equal(expr, source):
+            return right
+        if isinstance(expr, tvm.ir.TensorLoad) and expr.source.same_as(stage.output):
+            return left
+        return None
+
+    return Combiner(_replaced(value, template), left, right, source)
+
+
+def _reads(expr: Expr, buffer: tirx.Buffer) -> bool:
+    return any(load.source.same_as(buffer) for load in loads_of(expr))
+
+
+def _replaced(expr: Expr, choose: Any) -> Expr:
+    """``expr`` with every part for which ``choose`` gives a replacement replaced."""
+
+    class Replacer(Rewriter):
+        def _visit(self, expr: Expr, env: Env) -> Expr:
+            chosen = choose(expr)
+            return super()._visit(expr, env) if chosen is None else chosen
+
+    return Replacer(lambda buffer, indices: tirx.BufferLoad(buffer, indices)).expression(expr, {})
+
+
+class ReductionCode:
+    """A reduction's loops. ``vector_axis`` is "spatial", "reduced" or "none"."""
+
+    def __init__(self, code: StageCode) -> None:
+        self.code, self.stage = code, code.stage
+        self.combiner = combiner_of(code.stage)
+        self.source = code.flat_source(self.combiner.source) if self.combiner else None
+        self.vector_axis, self.lanes = self._choose()
+
+    def _choose(self) -> tuple[str, int]:
+        code = self.code
+        choices = {"spatial": code.axes, "reduced": code.reduction if self.combiner else []}
+        for name, axes in choices.items():
+            lanes = fitting(code.lanes, axes[-1].extent) if axes else 1
+            if lanes >= LEAST_LANES and self._contiguous(axes[-1]):
+                return name, lanes
+        return "none", 1
+
+    def _contiguous(self, axis: Any) -> bool:
+        """Whether each load steps by one element, or stays, along an axis."""
+        steps = [stride(load.indices[0], axis.var) for value in self.code.values for load in loads_of(value)]
+        return all(step in (0, 1) for step in steps) and any(step == 1 for step in steps)
+
+    def row(self, env: Env) -> tirx.Stmt:
+        """All elements of the stage over its axes that ``env`` does not fix."""
+        axes = self.code.axes
+        if self.vector_axis == "spatial":
+            outer, inner = axes[:-1], axes[-1]
+            return nest([a.extent for a in outer], lambda i: self.range(_with(env, outer, i), const(0), inner.extent))
+        return nest([a.extent for a in axes], lambda i: self.element(_with(env, axes, i)))
+
+    def element(self, env: Env) -> tirx.Stmt:
+        """One element of the result."""
+        return self._along_reduced(env) if self.vector_axis == "reduced" else self._in_order(env)
+
+    def range(self, env: Env, low: Expr, extent: Expr) -> tirx.Stmt:
+        """Elements [low, low + extent) of the last axis: blocks of vectors, vectors, elements."""
+        inner, lanes = self.code.axes[-1].var, self.lanes
+        block = lanes * UNROLL
+
+        def vectors(start: Expr, count: int) -> tirx.Stmt:
+            return self._vectors({**env, inner: start}, inner, start, count)
+
+        def rest(start: Expr) -> Expr:
+            return self._in_order({**env, inner: start})
+
+        size = known(extent)
+        if size is not None and size < block:
+            return vector_range(low, extent, lanes, lambda s: vectors(s, 1), rest)
+        whole = tirx.floordiv(extent, const(block)) if size is None else const(size // block)
+        main = loop(whole, lambda v: vectors(low + v * const(block), UNROLL), name="v")
+        done = whole * const(block)
+        left = extent - done if size is None else const(size % block)
+        if known(left) == 0:
+            return main
+        return sequence([main, vector_range(low + done, left, lanes, lambda s: vectors(s, 1), rest)])
+
+    def _vectors(self, env: Env, inner: tirx.Var, start: Expr, count: int) -> tirx.Stmt:
+        """``count`` vectors of results side by side, in registers over the whole reduction."""
+        lanes = self.lanes
+        held = [_local(str(out.dtype), lanes * count) for out in self.stage.outputs]
+
+        def lanewise(body: Any) -> tirx.Stmt:
+            return loop(count, lambda u: lanes_loop(lanes, lambda lane: body(u * const(lanes) + lane)), ForKind.UNROLLED, "u")
+
+        def step(reduced: list[Expr]) -> tirx.Stmt:
+            at = _with(env, self.code.reduction, reduced)
+            return lanewise(lambda j: self._update(held, j, {**at, inner: start + j}))
+
+        return sequence(
+            [
+                *map(tirx.AllocBuffer, held),
+                lanewise(lambda j: self._initial(held, j)),
+                nest([axis.extent for axis in self.code.reduction], step),
+                lanewise(lambda j: self._finish(held, j, {**env, inner: start + j})),
+            ]
+        )
+
+    def _in_order(self, env: Env) -> tirx.Stmt:
+        held = [_local(str(out.dtype), 1) for out in self.stage.outputs]
+        body = nest([axis.extent for axis in self.code.reduction], lambda k: self._update(held, const(0), _with(env, self.code.reduction, k)))
+        return sequence(
+            [*map(tirx.AllocBuffer, held), self._initial(held, const(0)), body, self._finish(held, const(0), env)]
+        )
+
+    def _initial(self, held: Sequence[tirx.Buffer], at: Expr) -> tirx.Stmt:
+        return sequence([tirx.BufferStore(buffer, init, [at]) for buffer, init in zip(held, self.stage.inits, strict=True)])
+
+    def _update(self, held: Sequence[tirx.Buffer], at: Expr, env: Env) -> tirx.Stmt:
+        """Applies one step. With several outputs all new values are computed before any is stored."""
+        current = {var: tirx.BufferLoad(b, [at]) for var, b in zip(self.code.accumulators, held, strict=True)}
+        values = [substitute(value, {**env, **current}) for value in self.code.values]
+        if len(values) == 1:
+            return tirx.BufferStore(held[0], values[0], [at])
+        names = [tirx.Var(f"new{i}", str(b.dtype)) for i, b in enumerate(held)]
+        bindings = [tirx.stmt.Bind(name, value) for name, value in zip(names, values, strict=True)]
+        return sequence([*bindings, *(tirx.BufferStore(b, name, [at]) for b, name in zip(held, names, strict=True))])
+
+    def _finish(self, held: Sequence[tirx.Buffer], at: Expr, env: Env) -> tirx.Stmt:
+        return sequence([self.code.store(i, env, tirx.BufferLoad(buffer, [at])) for i, buffer in enumerate(held)])
+
+    def _along_reduced(self, env: Env) -> tirx.Stmt:
+        """Partial results in the lanes of vectors, and one for the tail; combined at the end in a fixed order."""
+        assert self.combiner is not None
+        combine, code = self.combiner, self.code
+        *outer, inner = code.reduction
+        size = known(inner.extent)
+        count = UNROLL if size is None or size >= 2 * UNROLL * self.lanes else 1
+        width = self.lanes * count
+        wide, last = _local(str(self.stage.output.dtype), width), _local(str(self.stage.output.dtype), 1)
+
+        def lanewise(body: Any) -> tirx.Stmt:
+            return loop(count, lambda u: lanes_loop(self.lanes, lambda lane: body(u * const(self.lanes) + lane)), ForKind.UNROLLED, "u")
+
+        def add(buffer: tirx.Buffer, at: Expr, position: Env) -> tirx.Stmt:
+            value = combine(tirx.BufferLoad(buffer, [at]), substitute(self.source, position))
+            return tirx.BufferStore(buffer, value, [at])
+
+        def along(reduced: list[Expr]) -> tirx.Stmt:
+            at = _with(env, outer, reduced)
+            return vector_range(
+                const(0), inner.extent, width,
+                lambda s: lanewise(lambda j: add(wide, j, {**at, inner.var: s + j})),
+                lambda i: add(last, const(0), {**at, inner.var: i}),
+            )  # fmt: skip
+
+        def fold(lane: Expr) -> tirx.Stmt:
+            return tirx.BufferStore(last, combine(tirx.BufferLoad(last, [const(0)]), tirx.BufferLoad(wide, [lane])), [const(0)])
+
+        return sequence(
+            [
+                tirx.AllocBuffer(wide),
+                tirx.AllocBuffer(last),
+                lanewise(lambda j: self._initial([wide], j)),
+                self._initial([last], const(0)),
+                nest([axis.extent for axis in outer], along),
+                *self._folded(wide, width, count),
+                loop(self.lanes, fold, ForKind.UNROLLED, "lane"),
+                self._finish([last], const(0), env),
+            ]
+        )
+
+    def _folded(self, wide: tirx.Buffer, width: int, count: int) -> list[tirx.Stmt]:
+        """The vectors added up into the first one."""
+        assert self.combiner is not None
+        combine, lanes = self.combiner, self.lanes
+
+        def add(u: int, lane: Expr) -> tirx.Stmt:
+            return tirx.BufferStore(
+                wide, combine(tirx.BufferLoad(wide, [lane]), tirx.BufferLoad(wide, [lane + const(u * lanes)])), [lane]
+            )
+
+        return [lanes_loop(lanes, lambda lane, u=u: add(u, lane)) for u in range(1, count)]
+
+
+def _with(env: Env, axes: Sequence[Any], indices: Sequence[Expr]) -> dict[tirx.Var, Expr]:
+    return {**env, **{axis.var: index for axis, index in zip(axes, indices, strict=True)}}
+
+
+def _local(dtype: str, size: int) -> tirx.Buffer:
+    return tirx.decl_buffer([size], dtype, "held")

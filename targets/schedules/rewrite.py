@@ -1,0 +1,126 @@
+"""Rewriting of tirx expressions: substitution, inlining of stages, flat addresses. Shared values are computed once."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import tvm
+from tvm import tirx
+from tvm.ir.prim.expr import BinaryOpExpr, CmpExpr
+from tvm_ffi import StructuralKey
+
+from aotc.targets.schedules.stages import Stage
+
+Expr = Any
+Load = Callable[[tirx.Buffer, "list[Expr]"], Expr]
+
+IF_THEN_ELSE = tvm.ir.Op.get("prim.if_then_else")
+
+
+class Rewriter:
+    """Replaces variables by ``env`` and loads by what ``load`` returns; every ``Let`` gets a fresh variable.
+
+    ``inlined`` are stages whose loads become their values. A value that is loaded again in reach of its first load is bound
+    to a name there: without that, a chain of operators each used twice would double at every step.
+    """
+
+    def __init__(self, load: Load, inlined: Mapping[tirx.Buffer, Stage] | None = None) -> None:
+        self.load = load
+        self.inlined = inlined or {}
+        self.scopes: list[_Scope] = []
+
+    def expression(self, expr: Expr, env: Mapping[tirx.Var, Expr]) -> Expr:
+        """``expr`` rewritten, with the bindings that it needs."""
+        self.scopes.append(_Scope())
+        result = self._visit(expr, env)
+        return self.scopes.pop().close(result)
+
+    def _visit(self, expr: Expr, env: Mapping[tirx.Var, Expr]) -> Expr:
+        if isinstance(expr, tirx.Var):
+            return env.get(expr, expr)
+        if isinstance(expr, tvm.ir.TensorLoad):
+            return self._load(expr.source, [self._visit(i, env) for i in expr.indices])
+        if isinstance(expr, (BinaryOpExpr, CmpExpr, tirx.And, tirx.Or)):
+            return _binary(type(expr), self._visit(expr.a, env), self._visit(expr.b, env))
+        if isinstance(expr, tirx.Not):
+            return tirx.Not(self._visit(expr.a, env))
+        if isinstance(expr, tirx.Cast):
+            return tirx.Cast(str(expr.ty), self._visit(expr.value, env))
+        if isinstance(expr, tirx.Select):
+            return tirx.Select(*(self._visit(part, env) for part in (expr.condition, expr.true_value, expr.false_value)))
+        if isinstance(expr, tirx.Let):
+            name = tirx.Var(expr.var.name, str(expr.var.ty))
+            return tirx.Let(name, self._visit(expr.value, env), self.expression(expr.body, {**env, expr.var: name}))
+        if isinstance(expr, tvm.ir.Call):
+            return self._call(expr, env)
+        return expr
+
+    def _call(self, expr: tvm.ir.Call, env: Mapping[tirx.Var, Expr]) -> Expr:
+        if expr.op.same_as(IF_THEN_ELSE):
+            condition = self._visit(expr.args[0], env)
+            if isinstance(condition, tirx.IntImm):
+                return self._visit(expr.args[1 if condition.value else 2], env)
+            # Neither branch may be evaluated where the other is taken: each keeps its bindings to itself.
+            return tirx.if_then_else(condition, *(self.expression(branch, env) for branch in expr.args[1:]))
+        args = [self._visit(arg, env) for arg in expr.args]
+        return tvm.ir.Call(expr.op, args, expr.attrs, expr.ty_args, expr.span, expr.ty)
+
+    def _load(self, buffer: tirx.Buffer, indices: list[Expr]) -> Expr:
+        stage = self.inlined.get(buffer)
+        if stage is None:
+            return self.load(buffer, indices)
+        key = StructuralKey([buffer, *indices])
+        for scope in reversed(self.scopes):
+            if key in scope.names:
+                return scope.names[key]
+        which = [output.same_as(buffer) for output in stage.outputs].index(True)
+        value = self._visit(stage.values[which], dict(zip((axis.var for axis in stage.axes), indices, strict=True)))
+        return self.scopes[-1].bind(key, value)
+
+
+class _Scope:
+    """Names for values that stay in reach: the whole expression, or one branch of a condition."""
+
+    def __init__(self) -> None:
+        self.names: dict[StructuralKey, Expr] = {}
+        self.bindings: list[tuple[tirx.Var, Expr]] = []
+
+    def bind(self, key: StructuralKey, value: Expr) -> Expr:
+        if isinstance(value, (tirx.Var, tirx.IntImm, tirx.FloatImm)):
+            self.names[key] = value
+            return value
+        name = tirx.Var("t", str(value.ty))
+        self.names[key] = name
+        self.bindings.append((name, value))
+        return name
+
+    def close(self, body: Expr) -> Expr:
+        for name, value in reversed(self.bindings):
+            body = tirx.Let(name, value, body)
+        return body
+
+
+def _binary(kind: type, a: Expr, b: Expr) -> Expr:
+    if kind is tirx.And:
+        return _logical(a, b, absorbing=False) if isinstance(a, tirx.IntImm) or isinstance(b, tirx.IntImm) else tirx.And(a, b)
+    if kind is tirx.Or:
+        return _logical(a, b, absorbing=True) if isinstance(a, tirx.IntImm) or isinstance(b, tirx.IntImm) else tirx.Or(a, b)
+    return kind(a, b)
+
+
+def _logical(a: Expr, b: Expr, absorbing: bool) -> Expr:
+    known, other = (a, b) if isinstance(a, tirx.IntImm) else (b, a)
+    return known if bool(known.value) == absorbing else other
+
+
+def substitute(expr: Expr, env: Mapping[tirx.Var, Expr]) -> Expr:
+    return Rewriter(lambda buffer, indices: tirx.BufferLoad(buffer, indices)).expression(expr, env)
+
+
+def flat_index(indices: Sequence[Expr], shape: Sequence[Expr]) -> Expr:
+    """The row-major offset of an element."""
+    offset: Expr = tirx.const(0, "int32")
+    for position, (index, extent) in enumerate(zip(indices, shape, strict=True)):
+        offset = index if position == 0 else offset * extent + index
+    return offset
