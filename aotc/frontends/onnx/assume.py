@@ -13,6 +13,7 @@ from aotc.ir.dims import Dim, DimExpr, Symbol, bounds, floordiv, substitute, sym
 from aotc.ir.types import TensorType
 
 MULTIPLES = (2, 4, 8, 16, 32, 64, 128, 3, 5, 6, 7, 9, 10, 12, 14, 20, 24, 28, 48, 56, 96, 112)
+SCANNED = 4096  # sizes that are tried
 
 
 class Assumption(Exception):
@@ -26,7 +27,7 @@ class Assumption(Exception):
 def assumption_of(node: Node) -> Assumption | None:
     """What would let ``node`` fit its inputs, if that is a fact about symbols."""
     for left, right in _pairs_that_must_be_equal(node):
-        if left != right and not (left == 1 or right == 1):
+        if left != right:
             values = solve_equal(left, right)
             if values:
                 return Assumption(values)
@@ -34,11 +35,12 @@ def assumption_of(node: Node) -> Assumption | None:
 
 
 def solve_equal(left: Dim, right: Dim) -> dict[str, Dim] | None:
-    """Values of symbols that make two dims equal: a symbol as a number or another dim, or as a multiple of itself."""
+    """Values of symbols that make two dims equal: a symbol as a number, as another dim, as a multiple of itself, or as
+    itself within bounds."""
     difference = left - right
     if isinstance(difference, int):
         return None
-    return _linear(difference) or _multiples(left, right)
+    return _linear(difference) or _multiples(left, right) or _range(left, right)
 
 
 def _linear(difference: DimExpr) -> dict[str, Dim] | None:
@@ -67,6 +69,20 @@ def _multiples(left: Dim, right: Dim) -> dict[str, Dim] | None:
     return None
 
 
+def _range(left: Dim, right: Dim) -> dict[str, Dim] | None:
+    """The one run of sizes for which two dims are equal, such as 33 to 80 for (h + 15) // 48 and 1."""
+    symbols = symbols_of(left, right)
+    if len(symbols) != 1:
+        return None
+    (dim,) = symbols.values()
+    last = SCANNED if dim.upper is None else min(dim.upper, SCANNED)
+    fitting = [size for size in range(dim.lower, last + 1) if substitute(left, {dim.name: size}) == substitute(right, {dim.name: size})]
+    if not fitting or fitting[-1] == SCANNED or fitting[-1] - fitting[0] + 1 != len(fitting):
+        return None
+    values: dict[str, Dim] = {dim.name: fitting[0] if len(fitting) == 1 else symbol(dim.name, fitting[0], fitting[-1])}
+    return values if substitute(left, values) == substitute(right, values) else None
+
+
 def _divided(dim: Symbol, factor: int) -> DimExpr:
     upper = None if dim.upper is None else dim.upper // factor
     return symbol(dim.name, -(-dim.lower // factor), upper)
@@ -84,7 +100,7 @@ def _pairs_that_must_be_equal(node: Node) -> Iterable[tuple[Dim, Dim]]:
         return [(x[1], w[0])]
     if kind == "MatMul" and x and w:
         inner = w[-2] if len(w) > 1 else w[0]
-        return [(x[-1], inner), *_aligned([x[:-2], w[:-2]])]
+        return [(x[-1], inner), *_broadcast([x[:-2], w[:-2]])]
     if kind == "Gemm" and len(x) == len(w) == 2:
         return [(x[0 if node.integer("transA", 0) else 1], w[1 if node.integer("transB", 0) else 0])]
     if kind == "Concat":
@@ -92,11 +108,15 @@ def _pairs_that_must_be_equal(node: Node) -> Iterable[tuple[Dim, Dim]]:
         return _aligned([shape[:axis] + (1,) + shape[axis + 1 :] for shape in shapes])
     if kind in ("BatchNormalization", "InstanceNormalization", "GroupNormalization") and len(x) > 1 and w:
         return [(x[1], w[0])]
-    return _aligned(shapes)
+    return _broadcast(shapes)
+
+
+def _broadcast(shapes: Sequence[tuple[Dim, ...]]) -> list[tuple[Dim, Dim]]:
+    return [(left, right) for left, right in _aligned(shapes) if left != 1 and right != 1]
 
 
 def _aligned(shapes: Sequence[tuple[Dim, ...]]) -> list[tuple[Dim, Dim]]:
-    """Dims that meet under broadcasting."""
+    """Dims that stand at the same place, counted from the end."""
     first, pairs = shapes[0], []
     for shape in shapes[1:]:
         pairs += list(zip(reversed(first), reversed(shape), strict=False))

@@ -75,7 +75,9 @@ def _declared_dim(dim: onnx.TensorShapeProto.Dimension, names: _Names, otherwise
         return int(dim.dim_value)
     if dim.dim_param.isdecimal() and len(dim.dim_param) < 10:
         return int(dim.dim_param)
-    return symbol(names(dim.dim_param or f"?{otherwise}"), 1)
+    if not re.search(r"\w", dim.dim_param):  # "?" and the like are no names: two of them are two dims
+        return symbol(names(f"?{otherwise}"), 1)
+    return symbol(names(dim.dim_param), 1)
 
 
 def _overridden(name: str, override: Override, declared: tuple[Dim, ...] | None) -> tuple[Dim, ...]:
