@@ -4,6 +4,7 @@
 
 #include <stdatomic.h>
 #include <stddef.h>
+#include <time.h>
 
 #include "blobs.h"
 #include "error.h"
@@ -102,6 +103,12 @@ static inline bool session_enter(aotc_session_t *self) { return !atomic_flag_tes
 static inline void session_leave(aotc_session_t *self) { atomic_flag_clear_explicit(&self->busy, memory_order_release); }
 aotc_status session_is_busy(aotc_error *error);
 aotc_status session_inputs_are_bound(const aotc_session_t *self, aotc_error *error);
+
+static inline uint64_t now_ns(void) {
+    struct timespec time;
+    clock_gettime(CLOCK_MONOTONIC, &time);
+    return (uint64_t)time.tv_sec * UINT64_C(1000000000) + (uint64_t)time.tv_nsec;
+}
 
 /* ---- Arrays behind a struct in one allocation. With base NULL it only counts. ---- */
 

@@ -15,7 +15,6 @@
 #include <semaphore.h>
 #include <signal.h>
 #include <string.h>
-#include <time.h>
 #include <unistd.h>
 
 #include "internal.h"
@@ -82,12 +81,6 @@ static void relax(void) {
 #elif defined(__aarch64__)
     __asm__ volatile("yield");
 #endif
-}
-
-static uint64_t now_ns(void) {
-    struct timespec time;
-    clock_gettime(CLOCK_MONOTONIC, &time);
-    return (uint64_t)time.tv_sec * UINT64_C(1000000000) + (uint64_t)time.tv_nsec;
 }
 
 static void wait_for(sem_t *semaphore) {

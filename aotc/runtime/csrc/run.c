@@ -1,7 +1,6 @@
 /* Running: prepare once after something was bound, then follow the steps. */
 #include <inttypes.h>
 #include <string.h>
-#include <time.h>
 
 #include "internal.h"
 
@@ -167,12 +166,6 @@ static void run_copy(const aotc_session_t *self, const plan_step *step) {
     const plan_value *from = &self->view->values[arguments[0]], *to = &self->view->values[arguments[1]];
     uint64_t bytes = shapes_value_bytes(self->plan, from, self->current->exprs);
     if (bytes) memcpy(address(self, to), address(self, from), (size_t)bytes);
-}
-
-static uint64_t now_ns(void) {
-    struct timespec time;
-    clock_gettime(CLOCK_MONOTONIC, &time);
-    return (uint64_t)time.tv_sec * UINT64_C(1000000000) + (uint64_t)time.tv_nsec;
 }
 
 static aotc_status run_steps(aotc_session_t *self, aotc_error *error) {

@@ -1,0 +1,103 @@
+"""Builds the handwritten plans and the C test programs, plain or with a sanitizer."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+from aotc.lowering.plan import ExecutionPlan
+from aotc.packaging.planfile import write_plan
+from aotc.packaging.stubs import stub_source
+from tests.runtime.models import MODELS, PADDED_WEIGHTS
+
+HERE = Path(__file__).resolve().parent / "csrc"
+RUNTIME = Path(__file__).resolve().parents[2] / "aotc" / "runtime" / "csrc"
+SOURCES = sorted(path for path in RUNTIME.glob("*.c") if path.name != "aotc_loader.c")
+STRICT = ["-std=c11", "-Wall", "-Wextra", "-Werror", "-D_GNU_SOURCE", f"-I{RUNTIME}"]
+FLAVOURS = {
+    "plain": ["-O2"],
+    "address": ["-O1", "-g", "-fsanitize=address,undefined", "-fno-sanitize-recover=all", "-fno-omit-frame-pointer"],
+    "thread": ["-O1", "-g", "-fsanitize=thread"],
+}
+
+
+def compiler() -> list[str]:
+    gcc = shutil.which("gcc")
+    return [gcc] if gcc else [sys.executable, "-m", "ziglang", "cc"]
+
+
+def run_tool(command: list[str]) -> None:
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, f"{' '.join(command)}\n{done.stderr[:4000]}"
+
+
+def compile_objects(folder: Path, sources: list[Path], flags: list[str]) -> list[Path]:
+    folder.mkdir(parents=True, exist_ok=True)
+    objects = [folder / f"{source.stem}.o" for source in sources]
+    for source, made in zip(sources, objects, strict=True):
+        run_tool([*compiler(), *STRICT, *flags, "-fPIC", "-fvisibility=hidden", "-c", str(source), "-o", str(made)])
+    return objects
+
+
+def blob_source(plan: bytes, weights: bytes, *, writable: bool = False) -> str:
+    """C that stands for what the linker adds. ``writable``: the plan can be changed in place, for the fuzzer."""
+    const = "" if writable else "const "
+
+    def array(name: str, section: str, data: bytes, kind: str) -> str:
+        place = f'__attribute__((section("{section}"), aligned(64)))' if kind else "__attribute__((aligned(64)))"
+        return f"{place} {kind}unsigned char {name}[] = {{{','.join(map(str, data)) or '0'}}};\n{kind}uint64_t {name.replace('data', 'size')} = {len(data)};\n"
+
+    manifest = b'{"name": "handwritten"}'
+    return (
+        "#include <stdint.h>\n"
+        + array("aotc_plan_data", ".aotc.plan", plan, const)
+        + array("aotc_weights_data", ".aotc.weights", weights, "const ")
+        + f'const char aotc_manifest_data[] = "{manifest.decode().replace(chr(34), chr(92) + chr(34))}";\n'
+        + f"const uint64_t aotc_manifest_size = {len(manifest)};\n"
+        + 'const char aotc_version[] = "test";\n'
+    )
+
+
+def build_model(folder: Path, name: str, plan: ExecutionPlan, objects: list[Path], flags: list[str]) -> Path:
+    """The plan as a .so that exports aotc_model."""
+    work = folder / name
+    work.mkdir(parents=True, exist_ok=True)
+    (work / "blobs.c").write_text(blob_source(write_plan(plan), PADDED_WEIGHTS))
+    (work / "stubs.c").write_text(stub_source(plan))
+    made = folder / f"{name}.so"
+    parts = [str(work / "blobs.c"), str(work / "stubs.c"), *map(str, objects)]
+    run_tool([*compiler(), *STRICT, *flags, "-fPIC", "-shared", "-fvisibility=hidden", *parts, "-lpthread", "-o", str(made)])
+    return made
+
+
+def build_all(folder: Path, flavour: str) -> Path:
+    """Every model and the driver; returns the driver, beside which the models lie."""
+    flags = FLAVOURS[flavour]
+    objects = compile_objects(folder / "objects", [*SOURCES, HERE / "kernels.c"], flags)
+    for name, make in MODELS.items():
+        build_model(folder, name, make(), objects, flags)
+    driver = folder / "driver"
+    sources = sorted(str(path) for path in HERE.glob("case*.c"))
+    run_tool([*compiler(), *STRICT, *flags, str(HERE / "driver.c"), *sources, "-rdynamic", "-lpthread", "-ldl", "-lm", "-o", str(driver)])
+    return driver
+
+
+def build_fuzzer(folder: Path, flavour: str, plan: ExecutionPlan) -> Path:
+    """A program that holds the runtime with ``plan`` in writable memory and kernels that touch nothing."""
+    flags = FLAVOURS[flavour]
+    objects = compile_objects(folder / "objects", SOURCES, flags)
+    (folder / "blobs.c").write_text(blob_source(write_plan(plan), PADDED_WEIGHTS, writable=True))
+    kernels = "".join(f"int32_t {k.symbol}({', '.join(['void *'] * k.buffers + ['int32_t'] * (k.dims + 2))});\n" for k in plan.kernels)
+    empty = "".join(
+        f"int32_t {k.symbol}({', '.join(f'void *b{i}' for i in range(k.buffers))}{''.join(f', int32_t d{i}' for i in range(k.dims + 2))}) "
+        f"{{ {' '.join(f'(void)b{i};' for i in range(k.buffers))} {' '.join(f'(void)d{i};' for i in range(k.dims + 2))} return 0; }}\n"
+        for k in plan.kernels
+    )
+    (folder / "empty.c").write_text("#include <stdint.h>\n" + kernels + empty)
+    (folder / "stubs.c").write_text(stub_source(plan))
+    made = folder / "fuzzer"
+    parts = [str(folder / name) for name in ("blobs.c", "stubs.c", "empty.c")]
+    run_tool([*compiler(), *STRICT, *flags, str(HERE / "fuzz.c"), *parts, *map(str, objects), "-lpthread", "-o", str(made)])
+    return made

@@ -1,0 +1,88 @@
+/* Damaged plans: each change is refused or runs without touching memory that is not its own (a sanitizer watches).
+ *
+ * fuzz flip: every byte changed, the hash left: all must be refused. fuzz repair: the hash is made right again, so that only the
+ * checks stand between the change and the runtime. fuzz cut: every shorter length. Kernels touch nothing. */
+#include "internal.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+extern unsigned char fuzzed_plan[] __asm__("aotc_plan_data");
+extern uint64_t fuzzed_size __asm__("aotc_plan_size");
+
+const aotc_api *aotc_model(uint32_t abi_version);
+
+static unsigned char data[1 << 16];
+
+/* Inputs of the sizes 3, 2 and what else the model fixes; wrong shapes are part of the game. */
+static void bind_all(const aotc_api *api, aotc_model_t *model, aotc_session_t *session, size_t entry) {
+    for (size_t i = 0; i < api->input_count(model, entry) && i < 64; i++) {
+        const aotc_tensor_info *info = api->input_info(model, entry, i);
+        int64_t shape[PLAN_MAX_RANK], elements = 1;
+        for (int32_t axis = 0; axis < info->rank; axis++) {
+            shape[axis] = info->dims[axis].value >= 0 ? info->dims[axis].value : strchr(info->dims[axis].symbol, '*') ? 4 : 3 - axis;
+            elements = shape[axis] > 4096 || elements > 4096 ? 4097 : elements * shape[axis];
+        }
+        DLTensor tensor = {.data = data, .device = {kDLCPU, 0}, .ndim = info->rank, .dtype = info->dtype, .shape = shape};
+        if (elements <= 4096) api->bind_input(session, i, &tensor, NULL);
+    }
+}
+
+/* Open and run everything; true if the file was refused. */
+static bool attempt(void) {
+    const aotc_api *api = aotc_model(AOTC_ABI_VERSION);
+    aotc_error error;
+    aotc_model_t *model;
+    if (api->model_create(NULL, &model, &error)) return true;
+    for (size_t entry = 0; entry < api->entry_point_count(model); entry++) {
+        aotc_session_options options = {.size = sizeof options, .memory_limit = 1 << 20, .entry_point = api->entry_point_name(model, entry)};
+        aotc_session_t *session;
+        DLTensor got;
+        if (api->session_create(model, &options, &session, &error)) continue;
+        bind_all(api, model, session, entry);
+        for (int run = 0; run < 2; run++) (void)api->run(session, &error);
+        for (size_t i = 0; i < api->output_count(model, entry); i++) (void)api->get_output(session, i, &got, &error);
+        for (size_t i = 0; i < api->step_count(session); i++) {
+            aotc_step_info info = {.size = sizeof info};
+            (void)api->step_info(session, i, &info, &error);
+            if (strlen(info.name) + strlen(info.label) + strlen(info.kernel) > fuzzed_size * 3) abort();
+        }
+        api->session_destroy(session, &error);
+    }
+    if (api->model_destroy(model, &error)) abort();
+    return false;
+}
+
+static void repair(void) {
+    uint64_t hash = plan_hash(fuzzed_plan, fuzzed_size);
+    memcpy(fuzzed_plan + offsetof(plan_header, hash), &hash, sizeof hash);
+}
+
+int main(int count, char **arguments) {
+    static const unsigned char masks[] = {0x01, 0x02, 0x04, 0x08, 0x10, 0x20, 0x40, 0x80, 0xff, 0x7f};
+    if (count != 2) return 2;
+    unsigned refused = 0, accepted = 0;
+    bool flip = strcmp(arguments[1], "flip") == 0, cut = strcmp(arguments[1], "cut") == 0;
+    if (attempt()) return 3; /* the plan itself is right */
+    uint64_t size = fuzzed_size;
+    unsigned char *whole = malloc(size);
+    memcpy(whole, fuzzed_plan, size);
+    for (uint64_t at = 0; at < size; at++) {
+        for (size_t k = 0; k < (cut ? 1 : sizeof masks); k++) {
+            if (cut) {
+                fuzzed_size = at;
+            } else {
+                fuzzed_plan[at] ^= masks[k];
+                if (!flip) repair();
+            }
+            if (attempt()) refused++;
+            else accepted++;
+            fuzzed_size = size;
+            memcpy(fuzzed_plan, whole, size);
+        }
+    }
+    free(whole);
+    printf("%u refused, %u accepted\n", refused, accepted);
+    return (flip || cut) && accepted ? 4 : 0;
+}

@@ -1,0 +1,59 @@
+"""The C runtime on handwritten plans: plain, and under the address, undefined and thread sanitizers.
+
+The cases are C programs (csrc/), since sanitizers watch those. ``run_sanitizers.sh`` runs the sanitized ones alone.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from tests.runtime.build import FLAVOURS, HERE, build_all, build_fuzzer, compiler
+from tests.runtime.models import dynamic, entries
+
+CASES = [name for path in sorted(HERE.glob("case_*.c")) for name in re.findall(r'\{"(\w+)", \w+\}', path.read_text())]
+ENVIRONMENT = {
+    "ASAN_OPTIONS": "detect_leaks=1:allocator_may_return_null=1:detect_stack_use_after_return=1",
+    "UBSAN_OPTIONS": "print_stacktrace=1",
+    "TSAN_OPTIONS": "halt_on_error=1",
+}
+
+
+@pytest.fixture(scope="module")
+def driver(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    flavour: str = request.param
+    if flavour != "plain" and len(compiler()) > 1:
+        pytest.skip("the sanitizers need gcc: apt-get install gcc")
+    return build_all(tmp_path_factory.mktemp(flavour), flavour)
+
+
+def run(command: list[str]) -> str:
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=120, env={**os.environ, **ENVIRONMENT})
+    assert done.returncode == 0, f"{command[-1]} ended with {done.returncode}\n{done.stderr[-6000:]}"
+    return done.stdout
+
+
+@pytest.mark.parametrize("driver", list(FLAVOURS), indirect=True)
+@pytest.mark.parametrize("case", CASES)
+def test_case(driver: Path, case: str) -> None:
+    run([str(driver), str(driver.parent), case])
+
+
+@pytest.mark.parametrize("driver", ["plain"], indirect=True)
+def test_every_case_is_listed(driver: Path) -> None:
+    assert run([str(driver), "--list"]).split() and set(run([str(driver), "--list"]).split()) == set(CASES)
+
+
+@pytest.mark.parametrize("plan", [dynamic, entries])
+@pytest.mark.parametrize("damage", ["flip", "repair", "cut"])
+def test_damaged_plan(tmp_path: Path, plan, damage: str) -> None:  # type: ignore[no-untyped-def]
+    if len(compiler()) > 1:
+        pytest.skip("the sanitizers need gcc: apt-get install gcc")
+    made = build_fuzzer(tmp_path, "address", plan())
+    refused, accepted = map(int, re.findall(r"\d+", run([str(made), damage])))
+    assert refused > 500
+    assert accepted == 0 or damage == "repair"
