@@ -122,10 +122,7 @@ def onnx_recorder(path: str, feeds: Mapping[str, np.ndarray]) -> tuple[Recorder,
         own = {value.name for value in model.graph.output}
         extra = dict.fromkeys(name for names in wanted.values() for name in names if name not in own)
         model.graph.output.extend(onnx.ValueInfoProto(name=name) for name in extra)
-        with tempfile.TemporaryDirectory(dir=Path(path).absolute().parent) as folder:
-            tapped = Path(folder) / "tapped.onnx"  # in a folder of its own below, so external data is copied, not shared
-            onnx.save(model, tapped)
-            session = onnxruntime.InferenceSession(str(tapped), options, providers=["CPUExecutionProvider"])
+        session = onnxruntime.InferenceSession(model.SerializeToString(), options, providers=["CPUExecutionProvider"])
         names = [value.name for value in session.get_outputs()]
         values = dict(zip(names, session.run(names, dict(feeds)), strict=True))
         return {origin: [values[name] for name in names] for origin, names in wanted.items()}

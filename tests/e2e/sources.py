@@ -1,0 +1,31 @@
+"""Whole networks as arguments of ``aotc.compile``, by name."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from tests.zoo import classifiers, efficientnet, light, minilm, ocr
+
+
+def _efficientnet_torch() -> dict[str, Any]:
+    return {"model": efficientnet.module(), "args": (torch.zeros(efficientnet.SHAPE),)}
+
+
+def _minilm_torch() -> dict[str, Any]:
+    args, dynamic_shapes = minilm.torch_arguments()
+    return {"model": minilm.module(), "args": args, "dynamic_shapes": dynamic_shapes}
+
+
+SOURCES: dict[str, Callable[[], dict[str, Any]]] = {
+    "efficientnet-torch": _efficientnet_torch,
+    "efficientnet-onnx": lambda: {"model": efficientnet.onnx_path()},
+    "minilm-torch": _minilm_torch,
+    "minilm-onnx": lambda: {"model": minilm.onnx_path()},
+    "resnet50-onnx": lambda: {"model": classifiers.onnx_path("resnet50")},
+    "mobilenet-torch": lambda: {"model": classifiers.module("mobilenet_v2"), "args": (torch.zeros(classifiers.SHAPE),)},
+    **{f"ocr-{name}": lambda name=name: {"model": ocr.onnx_path(name)} for name in ocr.FILES},  # type: ignore[misc]
+    **{f"light-{name}": lambda name=name: {"model": light.onnx_path(name)} for name in light.NAMES},  # type: ignore[misc]
+}
