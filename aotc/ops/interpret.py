@@ -8,11 +8,12 @@ from typing import Any
 import numpy as np
 
 from aotc.errors import InvalidModel
-from aotc.ir.dims import Dim, DimExpr, bounds, evaluate, floordiv, symbols_of
+from aotc.ir.dims import Dim, bounds, evaluate, symbols_of
 from aotc.ir.expr import Call, Constant, Expr, Function, If, Let, Parameter, Tuple, TupleGetItem, Var
 from aotc.ir.types import TensorType
 from aotc.ir.visitor import post_order
 from aotc.ops.base import OpDef
+from aotc.ops.bind import solve_linear
 from aotc.ops.shape_values import with_dims
 
 Value = Any
@@ -36,8 +37,8 @@ def solve_symbols(shapes: Sequence[tuple[str, Any, tuple[int, ...]]]) -> dict[st
     pairs = [(name, axis, dim, size) for name, type_, shape in shapes for axis, (dim, size) in enumerate(_zip_shape(name, type_, shape))]
     values: dict[str, int] = {}
     for _, _, dim, size in pairs:
-        solved = _solve(dim, size)
-        if solved and solved[0] not in values:
+        solved = solve_linear(dim, size)
+        if solved is not None and solved[0] not in values and isinstance(solved[1], int):
             values[solved[0]] = solved[1]
     for name, axis, dim, size in pairs:
         missing = [symbol for symbol in symbols_of(dim) if symbol not in values]
@@ -55,21 +56,6 @@ def _zip_shape(name: str, type_: Any, shape: tuple[int, ...]) -> list[tuple[Dim,
     if not isinstance(type_, TensorType) or type_.rank != len(shape):
         raise InvalidModel(f"input {name!r} is {type_}, not of shape {list(shape)}")
     return list(zip(type_.shape, shape, strict=True))
-
-
-def _solve(dim: Dim, size: int) -> tuple[str, int] | None:
-    """(symbol, value) of a dim that is linear in one symbol."""
-    symbols = symbols_of(dim)
-    if len(symbols) != 1 or not isinstance(dim, DimExpr):
-        return None
-    (name,) = symbols
-    linear = [coefficient for monomial, coefficient in dim.terms if [str(atom) for atom in monomial] == [name]]
-    constant = sum(coefficient for monomial, coefficient in dim.terms if not monomial)
-    if len(linear) + any(not monomial for monomial, _ in dim.terms) != len(dim.terms):
-        return None
-    value = floordiv(size - constant, linear[0])
-    assert isinstance(value, int)
-    return name, value
 
 
 def _run(root: Expr, values: dict[Expr, Value], dims: Mapping[str, int]) -> Value:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Union
+from typing import Any
 
 import numpy as np
 import torch
@@ -17,8 +17,8 @@ from aotc.ir.expr import Constant, Expr, TupleGetItem
 from aotc.ir.types import FLOATS, TensorType
 from aotc.ops import OpDef
 
-Scalar = Union[bool, int, float, DimExpr]
-Operand = Union[Expr, Scalar]
+Scalar = bool | int | float | DimExpr
+Operand = Expr | Scalar
 Recipe = Callable[..., Any]
 """``recipe(builder, *args, **kwargs)`` with the node's own arguments: tensors as expressions, sizes as dims."""
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -17,8 +17,11 @@ from aotc.frontends.torch.program import Model, decomposed, exported_program
 from aotc.frontends.torch.signature import check_mutations, module_path, node_origins, output_names, symbol_names
 from aotc.frontends.torch.symbols import SymbolTable
 from aotc.frontends.torch.table import RECIPES
+from aotc.ir.dims import Dim
 from aotc.ir.expr import Constant, Expr, Function, Module, Parameter, Tuple, Var
 from aotc.ir.types import TensorType
+from aotc.ir.visitor import substitute
+from aotc.ops.bind import bind_inputs
 
 IGNORED = {"_assert_scalar", "_assert_tensor_metadata", "sym_constrain_range", "sym_constrain_range_for_size", "_assert_async"}
 """Operators that check what torch assumed and compute nothing."""
@@ -29,6 +32,7 @@ def import_torch(
     args: Sequence[Any] | None = None,
     dynamic_shapes: Any = None,
     *,
+    inputs: Mapping[str, Sequence[Dim | str | None]] | None = None,
     kwargs: Mapping[str, Any] | None = None,
     input_names: Sequence[str] | None = None,
     output_names: Sequence[str] | None = None,
@@ -36,14 +40,16 @@ def import_torch(
     """A Module from a ``torch.nn.Module`` with example arguments, an ``ExportedProgram``, or the path of a .pt2 file.
 
     ``args``, ``kwargs`` and ``dynamic_shapes`` are those of ``torch.export.export``. A module is exported in eval mode
-    and keeps its own mode. Inputs are named as the parameters of ``forward``, outputs as in ``output_names``, by default
+    and keeps its own mode. ``inputs`` fixes or renames dynamic dims afterwards, by input name (see ``bind_inputs``);
+    a dynamic dim is at least 1 otherwise. Inputs are named as the parameters of ``forward``, outputs as in ``output_names``, by default
     ``output``, ``output_0`` .. or the keys of the dict that comes back. Weights are not copied: they share memory with
     the module's tensors where those are on the CPU and contiguous.
 
     Raises UnsupportedModel, which lists all that is missing at once, InvalidModel and InvalidOption.
     """
     program = exported_program(model, args, kwargs, dynamic_shapes)
-    return import_program(decomposed(program), dynamic_shapes, input_names, output_names)
+    module = import_program(decomposed(program), dynamic_shapes, input_names, output_names)
+    return bind_inputs(module, inputs) if inputs else module
 
 
 def import_program(
@@ -64,8 +70,6 @@ def import_program(
     params = _renamed(importer.params, input_names)
     body = results[0] if len(results) == 1 else Tuple(tuple(results))
     if input_names is not None:
-        from aotc.ir.visitor import substitute
-
         body = substitute(body, dict(zip(importer.params, params, strict=True)))
     if names is not None:
         if len(names) != len(results):

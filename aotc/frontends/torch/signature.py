@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from typing import Any
 
@@ -11,6 +12,7 @@ from torch.export.graph_signature import ConstantArgument, InputKind, OutputKind
 from torch.utils import _pytree as pytree
 
 from aotc.errors import UnsupportedModel
+from aotc.ir.dims import RESERVED
 
 
 def output_names(program: ExportedProgram, count: int) -> list[str]:
@@ -56,6 +58,8 @@ def _distinct(names: dict[str, str]) -> dict[str, str]:
     seen: Counter[str] = Counter()
     result = {}
     for symbol, name in names.items():
+        name = re.sub(r"\W", "_", name, flags=re.ASCII)
+        name = f"{name}_" if name in RESERVED else name
         seen[name] += 1
         result[symbol] = name if seen[name] == 1 else f"{name}_{seen[name]}"
     return result
@@ -66,7 +70,7 @@ def _dim_names(program: ExportedProgram, dynamic_shapes: Any) -> dict[tuple[str,
     if dynamic_shapes is None:
         return {}
     specs = _tensor_specs(dynamic_shapes)
-    placeholders = [p for p in _user_placeholders(program)]
+    placeholders = _user_placeholders(program)
     if isinstance(dynamic_shapes, dict) and all(any(p.name == key for p in placeholders) for key in dynamic_shapes):
         pairs = [(key, _as_axes(spec)) for key, spec in dynamic_shapes.items()]
     elif len(specs) == len(placeholders):

@@ -71,7 +71,7 @@ class SymbolTable:
         name = str(symbol)
         if symbol_is_type(symbol, SymT.UNBACKED_INT):
             raise UnsupportedModel(f"the size {name} depends on the values of a tensor (as of nonzero, item or a boolean index)")
-        lower, upper = self._bounds.get(name, (0, None))
+        lower, upper = self._bounds.get(name, (1, None))
         return dims.symbol(self._names.get(name, name), lower, upper)
 
     def _ratio(self, e: Any) -> tuple[Dim, int]:
@@ -110,8 +110,9 @@ BINARY: dict[str, Callable[[Dim, Dim], Dim]] = {
 
 
 def _lower(value: Any) -> int:
+    """torch traces with sizes of 2 or more and says 0 where nothing is known: a dynamic dim is then at least 1."""
     low = value.lower
-    return int(low) if low.is_Integer and int(low) > 0 else 0
+    return max(int(low), 1) if low.is_Integer else 1
 
 
 def _upper(value: Any) -> int | None:
