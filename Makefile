@@ -25,7 +25,7 @@ $(VENV)/.system: tools/debian_packages.sh
 	mkdir -p $(VENV) && touch $@
 
 demo: setup ## compile a real classifier for this machine and for a Jetson, and classify 20 images with both files
-	$(BIN)/python examples/demo.py
+	$(BIN)/python -m examples.demo
 
 test: setup build/view ## run all tests
 	$(BIN)/python -m pytest -n $(JOBS) --dist worksteal $(PYTEST_ARGS)
@@ -49,7 +49,7 @@ types: setup build/view ## check types of all three package folders
 	cd build/view && $(CURDIR)/$(BIN)/mypy --config-file $(CURDIR)/pyproject.toml --cache-dir $(CURDIR)/.mypy_cache -p aotc
 
 sanitizers: setup ## run the runtime's tests under the address, undefined-behaviour and thread sanitizers
-	bash tools/sanitizers.sh
+	PYTHON=$(CURDIR)/$(BIN)/python sh tests/runtime/run_sanitizers.sh
 
 bench: setup ## measure aotc beside ONNX Runtime on this machine
 	$(BIN)/python -m benchmarks
