@@ -18,6 +18,7 @@ from aotc.ir.expr import Module
 from aotc.ir.printer import module_text
 from aotc.ir.verify import verify, verify_fused
 from aotc.passes.canonicalise import canonicalise
+from aotc.passes.convert_layout import convert_layout
 from aotc.passes.eliminate_common import eliminate_common
 from aotc.passes.eliminate_dead import eliminate_dead
 from aotc.passes.fold_batch_norm import fold_batch_norm
@@ -53,6 +54,7 @@ PIPELINE: tuple[Pass, ...] = (
     # Last of the clean stage: only now are the projections of multi-output operators settled.
     eliminate_dead,
     # Layouts change types, so all that reads axes (norms, algebra) is done. Packing follows: dense layers keep plain x.
+    convert_layout,
     pack_weights,
     # Transforms of weights made by the two passes above become data.
     fold_constants,
