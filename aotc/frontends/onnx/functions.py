@@ -10,7 +10,6 @@ from onnx import AttributeProto, TensorProto, TypeProto
 from aotc.errors import InvalidModel
 from aotc.frontends.onnx.load import DEFAULT_DOMAINS, opsets_of
 from aotc.frontends.onnx.tensors import DTYPES
-from aotc.ir.expr import Expr
 from aotc.ir.types import TensorType
 
 MAX_DEPTH = 32  # of functions within functions
@@ -127,8 +126,11 @@ def _resolve(node: onnx.NodeProto, outer: Mapping[str, AttributeProto]) -> None:
     node.attribute.extend(copies)
 
 
-def attributes_for(function: onnx.FunctionProto, node: onnx.NodeProto) -> dict[str, AttributeProto]:
+def attributes_for(function: onnx.FunctionProto, node: onnx.NodeProto, opset: int) -> dict[str, AttributeProto]:
     """What the references inside ``function`` stand for when ``node`` calls it: the node's attributes over the defaults."""
-    values = {attribute.name: attribute for attribute in function.attribute_proto}
+    schema = schema_of(node, opset)
+    defaults = [] if schema is None else [attribute.default_value for attribute in schema.attributes.values()]
+    values = {default.name: default for default in defaults if default.name}
+    values.update({attribute.name: attribute for attribute in function.attribute_proto})
     values.update({attribute.name: attribute for attribute in node.attribute})
     return values

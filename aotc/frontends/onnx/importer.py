@@ -232,15 +232,20 @@ class Importer:
         if scope.depth >= MAX_DEPTH:
             raise InvalidModel(f"functions are nested more than {MAX_DEPTH} deep at {origin!r}; does {proto.op_type} call itself?")
         inner = _Scope(
-            opsets_of_function(function, scope.opsets), None, f"{origin}/", attributes_for(function, proto), scope.depth + 1
+            opsets_of_function(function, scope.opsets),
+            None,
+            f"{origin}/",
+            attributes_for(function, proto, scope.opsets.get(domain_of(proto.domain), 0)),
+            scope.depth + 1,
         )
         for i, name in enumerate(function.input):
             inner.names[name] = inputs[i] if i < len(inputs) else None
-        nodes = needed_nodes(function.node, function.output, inner, f"the function {function.name!r}")
+        wanted = [name for name, used in zip(function.output, proto.output) if used]
+        nodes = needed_nodes(function.node, wanted, inner, f"the function {function.name!r}")
         refuse_missing(nodes, inner.opsets, self.functions)
         for node in nodes:
             self.node(node, inner)
-        return [self.lookup(name, inner) if name in inner else _Unavailable() for name in function.output]
+        return [self.lookup(name, inner) if name in wanted else None for name in function.output]
 
     def _name_outputs(self, proto: onnx.NodeProto, results: Sequence[Expr | _Unavailable | None], scope: _Scope) -> None:
         for i, name in enumerate(proto.output):

@@ -4,7 +4,7 @@ versions of an operator differ."""
 from __future__ import annotations
 
 from aotc.frontends.onnx.node import Handler
-from aotc.frontends.onnx.operators import constants, control, conv, elementwise, index, linear, norm, reduce, resize, shape
+from aotc.frontends.onnx.operators import constants, control, conv, einsum, elementwise, index, linear, norm, reduce, resize, shape
 
 
 def _join(*families: dict[str, Handler]) -> dict[tuple[str, str], Handler]:
@@ -20,6 +20,7 @@ def _join(*families: dict[str, Handler]) -> dict[tuple[str, str], Handler]:
 HANDLERS: dict[tuple[str, str], Handler] = _join(
     elementwise.HANDLERS,
     linear.HANDLERS,
+    einsum.HANDLERS,
     conv.HANDLERS,
     norm.HANDLERS,
     reduce.HANDLERS,

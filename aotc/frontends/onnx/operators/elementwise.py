@@ -70,11 +70,7 @@ def _number_of(node: Node, limit: Expr) -> Any:
 
 
 def _modulo(node: Node) -> Results:
-    a, b = node.input(0), node.input(1)
-    fmod = node.flag("fmod")
-    if not fmod and node.dtype(a) in FLOATS:
-        node.invalid("floats need fmod=1")
-    return node.call(ops.modulo, a, b, fmod=fmod)
+    return node.call(ops.modulo, node.input(0), node.input(1), fmod=node.flag("fmod"))
 
 
 def _power(node: Node) -> Results:
@@ -148,7 +144,6 @@ def _selu(node: Node) -> Results:
 
 def _where(node: Node) -> Results:
     return node.call(ops.where, *(node.input(i) for i in range(3)))
-
 
 
 HANDLERS: dict[str, Handler] = {

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import numpy as np
+
 from aotc import ops
 from aotc.frontends.onnx.node import Handler, Node, Results
+from aotc.ir.dims import product
 
 REDUCTIONS = ("none", "add", "mul", "min", "max")
 
@@ -52,6 +55,20 @@ def _one_hot(node: Node) -> Results:
     return node.call(ops.one_hot, indices, values, depth=count, axis=axis)
 
 
+def _compress(node: Node) -> Results:
+    """The slices, or elements where no axis is given, that a known condition marks."""
+    x = node.input(0)
+    condition = node.static_array(1, "the condition")
+    if condition is None or condition.ndim != 1:
+        node.invalid("the condition must be booleans in one axis")
+    axis = 0
+    if node.has("axis"):
+        axis = node.axis(node.integer("axis"), node.rank(x))
+    else:
+        x = node.call(ops.reshape, x, shape=(product(node.shape(x)),))
+    return node.call(ops.gather, x, node.constant(np.flatnonzero(condition), "int64"), axis=axis)
+
+
 HANDLERS: dict[str, Handler] = {
     "Gather": _gather,
     "GatherElements": _gather_elements,
@@ -60,4 +77,5 @@ HANDLERS: dict[str, Handler] = {
     "ScatterElements": _scatter_elements,
     "ScatterND": _scatter_nd,
     "OneHot": _one_hot,
+    "Compress": _compress,
 }

@@ -281,8 +281,11 @@ def _depth_to_space(node: Node) -> Results:
 def _space_to_depth(node: Node) -> Results:
     x, block = node.input(0), node.integer("blocksize")
     n, c, h, w = _image(node, x)
+    axes = {"DCR": (0, 3, 5, 1, 2, 4), "CRD": (0, 1, 3, 5, 2, 4)}.get(mode := node.text("mode", "DCR"))
+    if axes is None:
+        node.invalid(f"mode must be DCR or CRD, not {mode!r}")
     rows, columns = floordiv(h, block), floordiv(w, block)
-    moved = node.call(ops.transpose, node.call(ops.reshape, x, shape=(n, c, rows, block, columns, block)), axes=(0, 3, 5, 1, 2, 4))
+    moved = node.call(ops.transpose, node.call(ops.reshape, x, shape=(n, c, rows, block, columns, block)), axes=axes)
     return node.call(ops.reshape, moved, shape=(n, c * block * block, rows, columns))
 
 
@@ -354,4 +357,3 @@ HANDLERS: dict[str, Handler] = {
     "CenterCropPad": _center_crop_pad,
     "ReverseSequence": _reverse_sequence,
 }
-
