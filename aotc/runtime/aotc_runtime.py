@@ -8,6 +8,7 @@ Every failure raises ``Error``, whose text says what was expected, what came and
 threads, each with a session of its own (``model.session()``); a session runs once at a time.
 """
 
+import _ctypes
 import collections
 import ctypes
 import json
@@ -384,8 +385,6 @@ class _Handle(object):
 
 
 def _dlclose(library: ctypes.CDLL) -> None:
-    import _ctypes
-
     _ctypes.dlclose(library._handle)
 
 
