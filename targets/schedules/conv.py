@@ -21,6 +21,7 @@ from aotc.targets import Target
 from aotc.targets.schedules.base import Direct, DirectWork
 from aotc.targets.schedules.emit import const, known, parallel, product, registers, sequence, serial, unravel, unrolled, vectorized
 from aotc.targets.schedules.fused import Fused, fused, prim_func
+from aotc.targets.schedules.tile import choose_tile
 
 Expr = Any
 
@@ -57,40 +58,6 @@ class Axis:
             room = self.size + const(self.before + self.dilation - 1) - position * self.stride
             high = tirx.min(high, tirx.floordiv(room, const(self.dilation)))
         return low, high
-
-
-@dataclass(frozen=True, slots=True)
-class Tile:
-    """Output blocks and pixels whose sums are kept in registers."""
-
-    blocks: int
-    pixels: int
-
-
-def choose_tile(target: Target, vectors: int, blocks: int, row: int | None, accumulator: str, depthwise: bool) -> Tile:
-    """The tile of the least estimated time per useful multiply-add.
-
-    ``vectors`` is how many registers one block takes, ``row`` the length of a row where it is known. The model: two
-    multiply-adds and two loads a cycle, and eight multiply-adds in flight to hide their latency of four.
-    """
-    best, least = Tile(1, 1), float("inf")
-    spare = 2 if depthwise else 1
-    for group in (1,) if depthwise else (1, 2, 3, 4, 6, 8):
-        if blocks % group:
-            continue
-        columns = group * vectors
-        for pixels in range(1, 29):
-            sums = columns * pixels
-            if sums + min(columns, 2) + spare > max(target.vector_registers, columns + 3) or (row is not None and pixels > row):
-                break
-            # A weight comes from farther away than an input, which the next block reads again.
-            loads = sums + pixels if depthwise else 1.5 * columns + pixels
-            cycles = max(sums / 2, loads / 2, 4.0)
-            waste = 1.0 if row is None else -(-row // pixels) * pixels / row
-            cost = cycles / sums * waste
-            if cost < least - 1e-9:
-                best, least = Tile(group, pixels), cost
-    return best
 
 
 def blocked_conv(work: DirectWork) -> tirx.PrimFunc | None:
@@ -134,7 +101,7 @@ class _Blocked:
             axes = [Axis(size, size, 1, 1, 1, 0, 0)]
         self.outer, self.row = list(axes[:-1]), axes[-1]
         vectors = max(1, self.block // target.lanes(self.dtype))
-        self.tile = choose_tile(target, vectors, self.blocks, known(self.row.out), self.dtype, depthwise)
+        self.tile = choose_tile(target.vector_registers, vectors, self.blocks, known(self.row.out), depthwise)
         self.sums = self._new_sums()
 
     def function(self) -> tirx.PrimFunc:

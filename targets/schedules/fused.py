@@ -71,8 +71,8 @@ def _same_shape(a: tirx.Buffer, b: tirx.Buffer) -> bool:
     return bool(structural_equal(list(a.shape), list(b.shape)))
 
 
-def prim_func(params: Sequence[tirx.Buffer], body: tirx.Stmt) -> tirx.PrimFunc:
-    """A function in the form that schedules give: ``body`` in a root block."""
-    root = s_tir.SBlock([], [], [], "root", body)
+def prim_func(params: Sequence[tirx.Buffer], body: tirx.Stmt, scratch: Sequence[tirx.Buffer] = ()) -> tirx.PrimFunc:
+    """A function in the form that schedules give: ``body`` in a root block that allocates ``scratch``."""
+    root = s_tir.SBlock([], [], [], "root", body, None, list(scratch))
     attrs = tvm.ir.make_node("ir.DictAttrs", **{"tirx.noalias": True})
     return tirx.PrimFunc(list(params), s_tir.SBlockRealize([], True, root), None, attrs)

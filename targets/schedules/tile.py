@@ -1,0 +1,42 @@
+"""How many sums a kernel keeps in registers at a time."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Tile:
+    """Blocks of output channels or columns, by pixels or rows."""
+
+    blocks: int
+    pixels: int
+
+
+def choose_tile(registers: int, vectors: int, blocks: int | None, row: int | None, depthwise: bool = False) -> Tile:
+    """The tile of the least estimated time per useful multiply-add.
+
+    ``vectors`` is how many registers one block takes, ``blocks`` what the tile's blocks must divide, ``row`` the length of a
+    row where it is known. The model: two multiply-adds and two loads a cycle, and eight multiply-adds in flight to hide their
+    latency of four.
+    """
+    best, least = Tile(1, 1), float("inf")
+    spare = 2 if depthwise else 1
+    for group in (1,) if depthwise else (1, 2, 3, 4, 6, 8):
+        if blocks is not None and blocks % group:
+            continue
+        columns = group * vectors
+        for pixels in range(1, 29):
+            sums = columns * pixels
+            if (pixels > 1 and sums + min(columns, 2) + spare > registers) or (row is not None and pixels > max(row, 1)):
+                break
+            if columns > registers - 3:
+                continue
+            # A weight comes from farther away than an input, which the next block reads again.
+            loads = sums + pixels if depthwise else 1.5 * columns + pixels
+            cycles = max(sums / 2, loads / 2, 4.0)
+            waste = 1.0 if row is None or row == 0 else -(-row // pixels) * pixels / row
+            cost = cycles / sums * waste
+            if cost < least - 1e-9:
+                best, least = Tile(group, pixels), cost
+    return best
