@@ -258,6 +258,8 @@ def conv_of_pad(node: Call, weights: Weights) -> Expr | None:
     if any(before[:2]) or any(after[:2]) or not all(isinstance(n, int) for n in (*before, *after)):
         return None
     attrs: Any = node.attrs
+    if attrs.channel_block:
+        return None
     padding = tuple(p + n for p, n in zip(attrs.padding, (*before[2:], *after[2:]), strict=True))
     return ops.conv(inner.args[0], node.args[1], strides=attrs.strides, padding=padding, dilation=attrs.dilation, groups=attrs.groups, origin=node.origin)
 

@@ -56,8 +56,9 @@ PIPELINE: tuple[Pass, ...] = (
     # Layouts change types, so all that reads axes (norms, algebra) is done. Packing follows: dense layers keep plain x.
     convert_layout,
     pack_weights,
-    # Transforms of weights made by the two passes above become data.
+    # Transforms of weights made by the two passes above become data, and the reshapes they made meet others.
     fold_constants,
+    canonicalise,
     # Layout conversion may have made equal transforms of one value.
     eliminate_common,
     # Nothing may rewrite operators after this: kernels are cut here.
