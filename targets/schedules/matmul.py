@@ -171,49 +171,44 @@ class _Product:
     # --- the product -----------------------------------------------------------------------------------------------
 
     def _product(self) -> tirx.Stmt:
-        """Tasks over batch, row chunks and groups of panels; the last group may be smaller."""
-        tile, blocks = self.tile, known(self.blocks)
-        groups = tirx.floordiv(self.blocks + (tile.blocks - 1), const(tile.blocks)) if blocks is None else const(-(-blocks // tile.blocks))
+        """Tasks over batch, row chunks and groups of panels. Panels that fill no group are done one at a time."""
+        size, columns = self.tile.blocks, known(self.of.columns)
         rows = known(self.rows)
-        share = tile.pixels * TILES_PER_TASK
+        share = self.tile.pixels * TILES_PER_TASK
         chunks = tirx.max(const(1), tirx.floordiv(self.rows, const(share))) if rows is None else const(max(1, rows // share))
+        whole = tirx.floordiv(self.of.columns, const(self.block * size)) if columns is None else const(columns // (self.block * size))
+        groups = whole + (self.blocks - whole * size) if columns is None else const(_groups(columns, self.block, size))
         extents = [*self.of.batch, chunks, groups]
 
         def task(index: Expr) -> tirx.Stmt:
             *batch, chunk, group = unravel(index, extents)
             first = chunk * share
             count = self.rows if known(chunks) == 1 else tirx.Select(chunk == chunks - 1, self.rows - first, const(share))
-            body = self._rows(batch, group, first, count, tile.blocks)
-            rest = None if blocks is None else blocks % tile.blocks
-            if tile.blocks == 1 or rest == 0:
-                return body
-            if rest is not None:
-                return tirx.IfThenElse(group < groups - 1, body, self._rows(batch, group, first, count, rest))
-            left = self.blocks - group * tile.blocks
-            for size in range(1, tile.blocks):
-                body = tirx.IfThenElse(left == size, self._rows(batch, group, first, count, size), body)
-            return body
+            full = self._rows(batch, group * size, first, count, size, masked=False)
+            if known(whole) is not None and known(whole) == known(groups):
+                return full
+            single = self._rows(batch, whole * size + (group - whole), first, count, 1, masked=not _divides(self.of.columns, self.block))
+            return single if known(whole) == 0 else tirx.IfThenElse(group < whole, full, single)
 
         return parallel(product(extents), task)
 
-    def _rows(self, batch: list[Expr], group: Expr, first: Expr, count: Expr, blocks: int) -> tirx.Stmt:
-        """The rows [first, first + count) of a group of ``blocks`` panels."""
+    def _rows(self, batch: list[Expr], block: Expr, first: Expr, count: Expr, blocks: int, masked: bool) -> tirx.Stmt:
+        """The rows [first, first + count) of ``blocks`` panels from ``block`` on."""
         pixels, number = self.tile.pixels, known(count)
 
         def overlapping(t: Expr) -> tirx.Stmt:
             start = first + tirx.min(t * pixels, count - pixels)
-            return self._tile(batch, group, start, pixels, blocks)
+            return self._tile(batch, block, start, pixels, blocks, masked)
 
         tiles = tirx.floordiv(count + (pixels - 1), const(pixels)) if number is None else const(-(-number // pixels))
         whole = serial(tiles, overlapping, "tile")
         if known(self.rows) is not None:
             return whole
-        singly = serial(count, lambda t: self._tile(batch, group, first + t, 1, blocks), "row")
+        singly = serial(count, lambda t: self._tile(batch, block, first + t, 1, blocks, masked), "row")
         return tirx.IfThenElse(count >= pixels, whole, singly) if pixels > 1 else singly
 
-    def _tile(self, batch: list[Expr], group: Expr, start: Expr, pixels: int, blocks: int) -> tirx.Stmt:
+    def _tile(self, batch: list[Expr], block: Expr, start: Expr, pixels: int, blocks: int, masked: bool) -> tirx.Stmt:
         sums = tirx.decl_buffer((blocks, pixels, self.block), self.dtype, "sums")
-        first_block = group * self.tile.blocks
 
         def each(body: Callable[[Expr, Expr], tirx.Stmt]) -> tirx.Stmt:
             return unrolled(blocks, lambda o: unrolled(pixels, lambda p: body(o, p), "p"), "o")
@@ -225,7 +220,7 @@ class _Product:
             def add(o: Expr, p: Expr) -> tirx.Stmt:
                 def lane(v: Expr) -> tirx.Stmt:
                     x = self._wide(self.of.left(batch, self._row(start + p), k))
-                    w = self._wide(tirx.BufferLoad(self.panel, [*batch, first_block + o, k, v]))
+                    w = self._wide(tirx.BufferLoad(self.panel, [*batch, block + o, k, v]))
                     return tirx.BufferStore(sums, tirx.BufferLoad(sums, [o, p, v]) + x * w, [o, p, v])
 
                 return vectorized(self.block, lane)
@@ -233,9 +228,33 @@ class _Product:
             return unrolled(pixels, lambda p: unrolled(blocks, lambda o: add(o, p), "o"), "p")
 
         def finish(o: Expr, p: Expr) -> tirx.Stmt:
-            return self._store(batch, first_block + o, self._row(start + p), lambda v: tirx.BufferLoad(sums, [o, p, v]))
+            def element(v: Expr) -> tirx.Stmt:
+                return self._store(batch, start + p, (block + o) * self.block + v, tirx.BufferLoad(sums, [o, p, v]))
 
-        return sequence(registers(sums), each(clear), self._over_depth(step), each(finish))
+            return vectorized(self.block, element)
+
+        stores = each(finish)
+        if masked:
+            whole = (block + 1) * self.block <= self.of.columns
+            stores = tirx.IfThenElse(whole, stores, self._store_some(batch, block, start, pixels, sums))
+        return sequence(registers(sums), each(clear), self._over_depth(step), stores)
+
+    def _store_some(self, batch: list[Expr], block: Expr, start: Expr, pixels: int, sums: tirx.Buffer) -> tirx.Stmt:
+        """Stores the columns of a block that is not full. Its sums leave their registers first: the loop's indices vary."""
+        kept = tirx.decl_buffer((pixels, self.block), self.dtype, "kept")
+
+        def keep(p: Expr) -> tirx.Stmt:
+            return vectorized(self.block, lambda v: tirx.BufferStore(kept, tirx.BufferLoad(sums, [const(0), p, v]), [p, v]))
+
+        def row(p: Expr) -> tirx.Stmt:
+            first = block * self.block
+            return serial(
+                self.of.columns - first,
+                lambda v: self._store(batch, start + p, first + v, tirx.BufferLoad(kept, [p, v])),
+                "v",
+            )
+
+        return sequence(registers(kept), unrolled(pixels, keep, "p"), serial(pixels, row, "p"))
 
     def _over_depth(self, step: Callable[[Expr], tirx.Stmt]) -> tirx.Stmt:
         depth = known(self.of.depth)
@@ -246,22 +265,18 @@ class _Product:
     def _row(self, row: Expr) -> list[Expr]:
         return unravel(row, self.of.rows)
 
-    def _store(self, batch: list[Expr], block: Expr, row: list[Expr], total: Callable[[Expr], Expr]) -> tirx.Stmt:
-        row = row if len(self.view.total.shape) > 1 else []
-        column = block * self.block
-
-        def element(v: Expr) -> tirx.Stmt:
-            return self.view.store([*batch, *row, column + v], total(v))
-
-        whole = vectorized(self.block, element)
-        if _divides(self.of.columns, self.block):
-            return whole
-        # Lane by lane with constant lanes, so that the sums stay in registers.
-        single = [tirx.IfThenElse(column + v < self.of.columns, element(const(v)), None) for v in range(self.block)]
-        return tirx.IfThenElse(column + self.block <= self.of.columns, whole, sequence(*single))
+    def _store(self, batch: list[Expr], row: Expr, column: Expr, total: Expr) -> tirx.Stmt:
+        rows = self._row(row) if len(self.view.total.shape) > 1 else []
+        return self.view.store([*batch, *rows, column], total)
 
     def _wide(self, value: Expr) -> Expr:
         return value if str(value.ty) == self.dtype else tirx.Cast(self.dtype, value)
+
+
+def _groups(columns: int, block: int, size: int) -> int:
+    """Whole groups of ``size`` panels, then single panels."""
+    whole = columns // (block * size)
+    return whole + -(-columns // block) - whole * size
 
 
 def _divides(extent: Expr, divisor: int) -> bool:
