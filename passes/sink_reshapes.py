@@ -10,10 +10,10 @@ from collections.abc import Callable
 from typing import Any, cast
 
 from aotc import ops
-from aotc.ir.dims import Dim
+from aotc.ir.dims import Dim, product
 from aotc.ir.expr import Call, Expr, Function, Module, call
 from aotc.ir.types import TensorType
-from aotc.ir.visitor import rewrite_module
+from aotc.ir.visitor import map_functions, rewrite_body, rewrite_with_uses, with_body
 from aotc.ops.base import Fusion, OpDef, attribute_values
 from aotc.passes.options import Options
 from aotc.passes.weights import array_of
@@ -21,8 +21,15 @@ from aotc.passes.weights import array_of
 
 def sink_reshapes(module: Module, options: Options) -> Module:
     """``op(reshape(x))`` becomes ``reshape(op(x))`` for elementwise calls, and for dense layers, matrix products and
-    row-wise norms where the reshape touches leading dims only."""
-    return rewrite_module(module, _sink)
+    row-wise norms where the reshape touches leading dims only. A reshape that ends a chain of such calls goes to the one
+    that begins it."""
+    return map_functions(module, _sink_all)
+
+
+def _sink_all(function: Function) -> Function:
+    sunk = rewrite_body(function, _sink)
+    risen = rewrite_with_uses(sunk.body, _rise)
+    return sunk if risen is sunk.body else with_body(function, risen)
 
 
 def _sink(node: Expr) -> Expr | None:
@@ -45,6 +52,39 @@ def _merge(node: Call) -> Expr | None:
     elif x.type != node.type:
         return None
     return x if x.type == node.type else ops.reshape(x, shape=_shape(node), origin=node.origin)
+
+
+def _rise(node: Expr, uses: Callable[[Expr], int]) -> Expr | None:
+    """Takes a reshape of leading dims up through rows' calls that nobody else uses, where another reshape waits for it."""
+    if not isinstance(node, Call) or not ops.reshape.is_call(node) or not _shape(node):
+        return None
+    lead = _shape(node)[:-1]
+    chain: list[Call] = []
+    top = node.args[0]
+    width = _shape(node)[-1]
+    while isinstance(top, Call) and uses(top) == 1 and _is_row_call(top) and _shape(top)[-1] == width:
+        chain.append(top)
+        top = top.args[0]
+        width = _shape(top)[-1] if _shape(top) else 0
+    if not chain or not ops.reshape.is_call(top) or _shape(top)[-1:] != (width,) or product(_shape(top)[:-1]) != product(lead):
+        return None
+    raised = ops.reshape(top, shape=(*lead, width), origin=top.origin)
+    moved: Expr = _merge(raised) or raised
+    for each in reversed(chain):
+        moved = call(each.op, [moved, *each.args[1:]], each.attrs, each.origin)
+    return moved if moved.type == node.type else None
+
+
+def _is_row_call(node: Call) -> bool:
+    """A dense layer, or an elementwise call whose other operands are vectors over the last axis or single numbers."""
+    if isinstance(node.op, Function) or not node.args or not _shape(node):
+        return False
+    if ops.dense.is_call(node):
+        return True
+    op = cast(OpDef, node.op)
+    if op.fusion > Fusion.BROADCAST or op.name in EXCLUDED or _shape(node.args[0]) != _shape(node):
+        return False
+    return all(all(dim == 1 for dim in _shape(arg)[:-1]) and len(_shape(arg)) <= 1 for arg in node.args[1:])
 
 
 def _below(node: Call) -> Call | None:
