@@ -41,6 +41,7 @@ _RECORDS = {  # in the order of the header's tables; the first holds bytes
 }
 _HEADER_BYTES = _HEADER.size + _TABLE.size * len(_RECORDS)
 _HASH_OFFSET = 24
+_MAX_EXTENT = 2**31 - 1  # of a dim; bounds beyond it mean nothing
 
 Code = tuple[tuple[int, int], ...]
 Range = tuple[int, int]
@@ -201,10 +202,11 @@ class _EntryWriter:
         return self.tables.add_range("tensors", rows)
 
     def _dim(self, dim: Dim) -> tuple[int, int, int, int]:
+        if isinstance(dim, int):
+            return self._expr(dim), 0, dim, dim
         low, high = ir_dims.bounds(dim)
-        low = max(low or 0, 0)
-        text = "" if isinstance(dim, int) else str(dim)
-        return self._expr(dim), self.tables.string(text), low, -1 if high is None else max(high, low)
+        low = min(max(low or 0, 0), _MAX_EXTENT)
+        return self._expr(dim), self.tables.string(str(dim)), low, -1 if high is None or high > _MAX_EXTENT else max(high, low)
 
     def _symbol(self, symbol: Symbol) -> tuple[int, ...]:
         bounded = symbol.upper is not None

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from aotc.lowering.plan import ExecutionPlan
@@ -34,10 +36,16 @@ def run_tool(command: list[str]) -> None:
 
 
 def compile_objects(folder: Path, sources: list[Path], flags: list[str]) -> list[Path]:
+    """Objects in ``folder``; those that are there already stay."""
     folder.mkdir(parents=True, exist_ok=True)
     objects = [folder / f"{source.stem}.o" for source in sources]
-    for source, made in zip(sources, objects, strict=True):
-        run_tool([*compiler(), *STRICT, *flags, "-fPIC", "-fvisibility=hidden", "-c", str(source), "-o", str(made)])
+    commands = [
+        [*compiler(), *STRICT, *flags, "-fPIC", "-fvisibility=hidden", "-c", str(source), "-o", str(made)]
+        for source, made in zip(sources, objects, strict=True)
+        if not made.exists()
+    ]
+    with ThreadPoolExecutor(max_workers=os.cpu_count()) as pool:
+        list(pool.map(run_tool, commands))
     return objects
 
 
@@ -73,8 +81,8 @@ def build_model(folder: Path, name: str, plan: ExecutionPlan, objects: list[Path
 
 
 def build_all(folder: Path, flavour: str) -> Path:
-    """Every model and the driver; returns the driver, beside which the models lie."""
-    flags = FLAVOURS[flavour]
+    """Every model and the driver, in a folder of the flavour's name; returns the driver, beside which the models lie."""
+    flags, folder = FLAVOURS[flavour], folder / flavour
     objects = compile_objects(folder / "objects", [*SOURCES, HERE / "kernels.c"], flags)
     for name, make in MODELS.items():
         build_model(folder, name, make(), objects, flags)
@@ -84,10 +92,12 @@ def build_all(folder: Path, flavour: str) -> Path:
     return driver
 
 
-def build_fuzzer(folder: Path, flavour: str, plan: ExecutionPlan) -> Path:
-    """A program that holds the runtime with ``plan`` in writable memory and kernels that touch nothing."""
-    flags = FLAVOURS[flavour]
-    objects = compile_objects(folder / "objects", SOURCES, flags)
+def build_fuzzer(folder: Path, flavour: str, name: str) -> Path:
+    """A program that holds the runtime with a model's plan in writable memory and kernels that touch nothing."""
+    flags, plan = FLAVOURS[flavour], MODELS[name]()
+    objects = compile_objects(folder / flavour / "objects", SOURCES, flags)
+    folder = folder / f"fuzz-{name}"
+    folder.mkdir()
     (folder / "blobs.c").write_text(blob_source(write_plan(plan), PADDED_WEIGHTS, writable=True))
     kernels = "".join(f"int32_t {k.symbol}({', '.join(['void *'] * k.buffers + ['int32_t'] * (k.dims + 2))});\n" for k in plan.kernels)
     empty = "".join(

@@ -104,6 +104,11 @@ static aotc_status check_symbols(const checker *self) {
             return damaged(self, "symbol", i, "the input that defines it");
         if (symbol->lower < 0 || (symbol->has_upper && symbol->upper < symbol->lower)) return damaged(self, "symbol", i, "its bounds");
     }
+    return AOTC_OK;
+}
+
+static aotc_status check_expressions(const checker *self) {
+    const plan_entry *entry = self->view->record;
     for (uint32_t i = 0; i < entry->exprs.count; i++) {
         plan_range code = self->view->exprs[i];
         if (!in_range(code, table_size(self->plan, TABLE_CODE))) return damaged(self, "expression", i, "its range");
@@ -111,6 +116,14 @@ static aotc_status check_symbols(const checker *self) {
         if (problem) return damaged(self, "expression", i, problem);
     }
     return AOTC_OK;
+}
+
+/* Bounds are in order; a dim that is known equals both of them. */
+static bool has_sound_bounds(const checker *self, const plan_dim *dim) {
+    plan_range code = self->view->exprs[dim->expr];
+    const plan_code *first = &self->plan->code[code.first];
+    if (dim->minimum < 0 || (dim->maximum != -1 && dim->maximum < dim->minimum)) return false;
+    return code.count != 1 || first->op != CODE_CONSTANT || (first->value == dim->minimum && first->value == dim->maximum);
 }
 
 static aotc_status check_tensors(const checker *self, const plan_tensor *tensors, uint32_t count, const char *what) {
@@ -122,7 +135,7 @@ static aotc_status check_tensors(const checker *self, const plan_tensor *tensors
         for (uint32_t axis = 0; axis < tensor->dims.count; axis++) {
             const plan_dim *dim = &self->plan->dims[tensor->dims.first + axis];
             if (dim->expr >= self->view->record->exprs.count || !is_string(self, dim->text)) return damaged(self, what, i, "its dims");
-            if (dim->minimum < 0 || (dim->maximum != -1 && dim->maximum < dim->minimum)) return damaged(self, what, i, "its bounds");
+            if (!has_sound_bounds(self, dim)) return damaged(self, what, i, "its bounds");
         }
     }
     return AOTC_OK;
@@ -205,6 +218,7 @@ static aotc_status check_entry(const checker *self) {
     const plan_view *view = self->view;
     const plan_entry *entry = view->record;
     aotc_status status = AOTC_OK;
+    if ((status = check_expressions(self))) return status;
     if ((status = check_tensors(self, view->inputs, entry->inputs.count, "input"))) return status;
     if ((status = check_tensors(self, view->outputs, entry->outputs.count, "output"))) return status;
     if ((status = check_symbols(self))) return status;

@@ -1,7 +1,8 @@
 /* Damaged plans: each change is refused or runs without touching memory that is not its own (a sanitizer watches).
  *
  * fuzz flip: every byte changed, the hash left: all must be refused. fuzz repair: the hash is made right again, so that only the
- * checks stand between the change and the runtime. fuzz cut: every shorter length. Kernels touch nothing. */
+ * checks stand between the change and the runtime. fuzz fields: the same with one to four words set to telling values, 40,000 times.
+ * fuzz cut: every shorter length. Kernels touch nothing. */
 #include "internal.h"
 
 #include <stdio.h>
@@ -59,28 +60,45 @@ static void repair(void) {
     memcpy(fuzzed_plan + offsetof(plan_header, hash), &hash, sizeof hash);
 }
 
+static uint32_t next_random(void) {
+    static uint64_t state = 88172645463325252u;
+    state ^= state << 13;
+    state ^= state >> 7;
+    state ^= state << 17;
+    return (uint32_t)(state >> 16);
+}
+
+static void set_fields(void) {
+    static const uint32_t telling[] = {0, 1, 2, 3, 5, 8, 0x40, 0x7fffffff, 0x80000000, 0xffffffff};
+    for (uint32_t left = 1 + next_random() % 4; left > 0; left--) {
+        uint32_t choice = next_random() % 14, value = choice < 10 ? telling[choice] : next_random() % 64;
+        memcpy(fuzzed_plan + next_random() % (fuzzed_size / 4) * 4, &value, sizeof value);
+    }
+}
+
+static unsigned refused, accepted;
+
+static void count_attempt(void) {
+    if (attempt()) refused++;
+    else accepted++;
+}
+
 int main(int count, char **arguments) {
     static const unsigned char masks[] = {0x01, 0x02, 0x04, 0x08, 0x10, 0x20, 0x40, 0x80, 0xff, 0x7f};
     if (count != 2) return 2;
-    unsigned refused = 0, accepted = 0;
-    bool flip = strcmp(arguments[1], "flip") == 0, cut = strcmp(arguments[1], "cut") == 0;
+    bool flip = strcmp(arguments[1], "flip") == 0, cut = strcmp(arguments[1], "cut") == 0, fields = strcmp(arguments[1], "fields") == 0;
     if (attempt()) return 3; /* the plan itself is right */
     uint64_t size = fuzzed_size;
     unsigned char *whole = malloc(size);
     memcpy(whole, fuzzed_plan, size);
-    for (uint64_t at = 0; at < size; at++) {
-        for (size_t k = 0; k < (cut ? 1 : sizeof masks); k++) {
-            if (cut) {
-                fuzzed_size = at;
-            } else {
-                fuzzed_plan[at] ^= masks[k];
-                if (!flip) repair();
-            }
-            if (attempt()) refused++;
-            else accepted++;
-            fuzzed_size = size;
-            memcpy(fuzzed_plan, whole, size);
-        }
+    for (uint64_t at = 0; at < (fields ? 40000 : cut ? size : size * sizeof masks); at++) {
+        if (cut) fuzzed_size = at;
+        else if (fields) set_fields();
+        else fuzzed_plan[at / sizeof masks] ^= masks[at % sizeof masks];
+        if (!cut && !flip) repair();
+        count_attempt();
+        fuzzed_size = size;
+        memcpy(fuzzed_plan, whole, size);
     }
     free(whole);
     printf("%u refused, %u accepted\n", refused, accepted);
