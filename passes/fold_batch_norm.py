@@ -47,9 +47,9 @@ def _apply(node: Expr, uses: Uses, weights: Weights) -> Expr | None:
         case "batch_norm":
             return _batch_norm(node, uses, weights)
         case "multiply" | "divide":
-            return _scale(node, uses, weights)
+            return _scale(node, uses, weights) or _scale_of_affine(node, uses, weights)
         case "add":
-            return _shift(node, weights)
+            return _shift(node, uses, weights)
         case "negative" if _scalable(node.args[0], uses):
             minus = Constant(np.array(-1, node.type.dtype))
             return ops.multiply(node.args[0], minus, origin=node.origin)
@@ -101,17 +101,45 @@ def _scale(node: Call, uses: Uses, weights: Weights) -> Expr | None:
     return _scaled_layer(y, factor, scale, what, weights)
 
 
-def _shift(node: Call, weights: Weights) -> Expr | None:
-    """Two sums behind a linear layer become one."""
+def _shift(node: Call, uses: Uses, weights: Weights) -> Expr | None:
+    """Two sums behind a linear layer, or behind another scale, become one."""
     inner, second = node.args
-    if not ops.add.is_call(inner) or not _is_linear(inner.args[0]) or node.type != inner.type:  # type: ignore[union-attr]
+    if not ops.add.is_call(inner) or uses(inner) != 1 or node.type != inner.type:
         return None
     layer, first = cast(Call, inner).args
+    if not (_is_linear(layer) or ops.multiply.is_call(layer)) or layer.type != node.type:
+        return None
     shifts = _per_channel(first, layer), _per_channel(second, layer)
     if shifts[0] is None or shifts[1] is None:
         return None
     bias = _bias([first, second], shifts[0] + shifts[1], "sum", cast(Call, layer), weights)
-    return None if bias is None else ops.add(layer, bias, origin=inner.origin or node.origin)
+    return None if bias is None else ops.add(layer, bias, origin=inner.origin or node.origin)  # type: ignore[union-attr]
+
+
+def _scale_of_affine(node: Call, uses: Uses, weights: Weights) -> Expr | None:
+    """(x * a + b) * c, or x * a * c, with one number per channel each: the scales become one."""
+    y, factor = node.args
+    shifted = ops.add.is_call(y)
+    product, bias = cast(Call, y).args if shifted else (y, None)
+    if not ops.multiply.is_call(product) or node.op.name != "multiply" or uses(y) != 1 or uses(product) != 1:  # type: ignore[union-attr]
+        return None
+    x, inner = cast(Call, product).args
+    if not x.type == product.type == y.type == node.type or node.type.rank < 2:  # type: ignore[union-attr]
+        return None
+    channels = x.type.shape[1]  # type: ignore[union-attr]
+    if not isinstance(channels, int):
+        return None
+    vectors = [_per_channel(each, x, channels, 1) for each in (inner, factor, *((bias,) if bias is not None else ()))]
+    if any(vector is None for vector in vectors) or any(array_of(each).size == 1 for each in (inner, factor)):  # type: ignore[union-attr]
+        return None
+    scale = _bias([inner, factor], vectors[0] * vectors[1], "scaled", product, weights)  # type: ignore[operator, arg-type]
+    if scale is None:
+        return None
+    scaled = ops.multiply(x, scale, origin=product.origin or node.origin)
+    if bias is None:
+        return scaled
+    moved = _bias([bias, factor], vectors[2] * vectors[1], "scaled", product, weights)  # type: ignore[operator, arg-type]
+    return None if moved is None else ops.add(scaled, moved, origin=y.origin or node.origin)
 
 
 def _scale_before(node: Call, uses: Uses, weights: Weights) -> Expr | None:

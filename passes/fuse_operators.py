@@ -26,7 +26,8 @@ NAMES_SHOWN = 6
 ALONE = frozenset({"reshape", "layout_transform"})
 """A reshape is a view and costs nothing by itself; a layout transform has a schedule of its own."""
 NO_PROLOGUE = frozenset({"concat", "pad", "resize", "scatter_elements", "scatter_nd"})
-"""Injective calls that read an element several times, or behind a condition: what comes before is computed once, outside."""
+"""Injective calls that read an element several times, or behind a condition: what comes before is computed once, outside,
+and they are no prologue themselves."""
 ROW_WISE = frozenset({"softmax", "log_softmax", "layer_norm", "rms_norm"})
 """Anchors that pass over their input several times: a cheap prologue still beats writing a tensor and reading it back."""
 EXPENSIVE = frozenset(
@@ -122,6 +123,8 @@ class _Grouping:
         if _kind(target) <= Fusion.INJECTIVE:
             in_epilogue = self.group(target).anchor is not None
             return (plain or not in_epilogue) and (same_size or not expensive)
+        if any(_name(member) in NO_PROLOGUE for group in joining for member in group.members):
+            return False
         reads = flatten(cast(Call, target).args[0].type)[0].size
         reads_once = all(_size(group.sink) == reads for group in joining)
         if _kind(target) == Fusion.REDUCTION:

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from aotc.errors import InvalidModel
-from aotc.ir.dims import Dim, Symbol, symbols_of
+from aotc.ir.dims import Dim, DimExpr, Symbol, symbols_of
 from aotc.ir.expr import Call, Constant, Expr, Function, If, Let, Module, Parameter, Tuple, TupleGetItem, Var, call
 from aotc.ir.printer import dims_of_attribute, dims_of_type, functions_used
 from aotc.ir.types import FunctionType, TensorType, Type, flatten
@@ -119,7 +119,7 @@ def _check_in_primitive(where: str, node: Expr) -> None:
 
 
 def _check_symbols(name: str, function: Function) -> None:
-    """Each symbol used must be, by itself, a dim of some input: that is where the runtime reads it."""
+    """Each symbol used must be, by itself or times a number plus a number, a dim of some input: there the runtime reads it."""
     defined: dict[str, Symbol] = {}
     for param in function.params:
         if isinstance(param.type, FunctionType):
@@ -137,12 +137,17 @@ def _check_symbols(name: str, function: Function) -> None:
         for symbol in symbols_of(*used).values():
             if symbol.name not in alone:
                 what: Any = node.op.name if isinstance(node, Call) else getattr(node, "name", type(node).__name__)
-                raise InvalidModel(f"{name}: {what}{_from(node)} needs the dim {symbol}, which no input has as a dim of its own")
+                raise InvalidModel(f"{name}: {what}{_from(node)} needs the dim {symbol}, which no dim of an input determines")
 
 
 def _alone(tensor: TensorType) -> list[Symbol]:
-    """The symbols that are whole dims of ``tensor``."""
-    return [found for dim in tensor.shape for found in symbols_of(dim).values() if str(dim) == str(found)]
+    """The symbols that ``tensor`` defines: those that make up a dim with at most a factor and an addend."""
+    found: list[Symbol] = []
+    for dim in tensor.shape:
+        symbols = list(symbols_of(dim).values())
+        if isinstance(dim, DimExpr) and len(symbols) == 1 and all(monomial in ((symbols[0],), ()) for monomial, _ in dim.terms):
+            found += symbols
+    return found
 
 
 def _from(node: Expr) -> str:

@@ -135,3 +135,12 @@ def test_one_weight_of_two_layers() -> None:
         h = ops.relu(ops.multiply(ops.conv(h, w), factor))  # type: ignore[assignment]
     before = Module({"main": Function((x,), h, "main")}, {"main": ("y",)})
     assert folded(before) == ["conv", "relu"] * 3
+
+
+def test_two_norms_in_a_row_without_a_layer() -> None:
+    text = (
+        "(%x: float32[2, 4, 5, 5]) {\n %r = relu(%x)\n %a = multiply(%r, $a)\n %b = add(%a, $b)\n %c = multiply(%b, $c)\n"
+        " %d = add(%c, $d)\n return %d\n}"
+    )
+    weights = {name: weight(4, 1, 1, seed=i) for i, name in enumerate("abcd")}
+    assert folded(module(text, weights)) == ["relu", "multiply", "add"]
