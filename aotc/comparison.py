@@ -149,13 +149,17 @@ def numpy_recorder(module: Module, feeds: Mapping[str, np.ndarray]) -> tuple[Rec
     return record, interpret(module.main, arrays)
 
 
-def torch_recorder(program: Any, feeds: Mapping[str, np.ndarray]) -> tuple[Recorder, list[np.ndarray]]:
-    """PyTorch's own interpreter on an ``ExportedProgram``, node by node."""
+def torch_recorder(
+    model: Any, args: Sequence[Any] | None, dynamic_shapes: Any, feeds: Mapping[str, np.ndarray]
+) -> tuple[Recorder, list[np.ndarray]]:
+    """PyTorch's own interpreter, node by node, on the program that the frontend sees of ``model``."""
     import torch
 
-    from aotc.frontends.torch import origin_of
+    from aotc.frontends.torch.program import decomposed, exported_program
+    from aotc.frontends.torch.signature import node_origins
 
-    module = program.module()
+    program = decomposed(exported_program(model, args, None, dynamic_shapes))
+    origins = node_origins(program)
     arguments = [torch.from_numpy(np.ascontiguousarray(array)) for array in feeds.values()]
     values: dict[str, list[np.ndarray]] = {}
 
@@ -163,15 +167,14 @@ def torch_recorder(program: Any, feeds: Mapping[str, np.ndarray]) -> tuple[Recor
         def run_node(self, node: Any) -> Any:
             value = super().run_node(node)
             parts = value if isinstance(value, (tuple, list)) else (value,)
-            if node.op == "call_function" and all(isinstance(part, torch.Tensor) for part in parts):
-                values[origin_of(node)] = [np.array(part.detach().numpy()) for part in parts]
+            if node.name in origins and all(isinstance(part, torch.Tensor) for part in parts):
+                values[origins[node.name]] = [np.array(part.detach().numpy()) for part in parts]
             return value
 
     with torch.no_grad():
-        result = module(*arguments)
-        Recording(module).run(*arguments)
-    flat = torch.utils._pytree.tree_leaves(result)
-    return (lambda origins: {origin: values[origin] for origin in origins if origin in values}), [part.numpy() for part in flat]
+        result = Recording(program.module()).run(*arguments)
+    outputs = [np.array(part.numpy()) for part in torch.utils._pytree.tree_leaves(result)]
+    return (lambda names: {name: values[name] for name in names if name in values}), outputs
 
 
 def _origin(node: Expr) -> tuple[str, int]:

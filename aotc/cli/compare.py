@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.table import Table
@@ -64,7 +64,7 @@ def compare(
 
     if reference not in REFERENCES:
         raise InvalidOption(f"--reference is {reference!r}; expected one of {', '.join(REFERENCES)}")
-    source = _exported(load_source(model))
+    source = load_source(model)
     module = import_model(source.model, parse_inputs(inputs), source.args, source.dynamic_shapes)
     specs = [ParameterSpec.of(param) for param in module.main.params]
     feeds = load_feeds(specs, data, shape, seed, Preprocessing(mean, std, layout, channels, crop))
@@ -84,15 +84,6 @@ def compare(
         raise RuntimeFailure(f"{', '.join(wrong)} differ from the reference by more than {figure:g}")
 
 
-def _exported(source: Source) -> Source:
-    """A torch module as a program, so that aotc and PyTorch see the same nodes."""
-    if source.args is None or not hasattr(source.model, "forward"):
-        return source
-    import torch
-
-    return Source(torch.export.export(source.model.eval(), source.args, dynamic_shapes=source.dynamic_shapes))
-
-
 def _reference(kind: str, source: Source, module: Module, feeds: dict[str, np.ndarray]) -> tuple[Recorder, list[np.ndarray]]:
     from aotc import comparison
 
@@ -100,15 +91,7 @@ def _reference(kind: str, source: Source, module: Module, feeds: dict[str, np.nd
         return comparison.numpy_recorder(module, feeds)
     if source.is_onnx:
         return comparison.onnx_recorder(source.model, feeds)
-    return comparison.torch_recorder(_program(source.model), feeds)
-
-
-def _program(model: Any) -> Any:
-    if not isinstance(model, str):
-        return model
-    import torch
-
-    return torch.export.load(model)
+    return comparison.torch_recorder(source.model, source.args, source.dynamic_shapes, feeds)
 
 
 def _print(found: Comparison, first: Difference | None, figure: float, show_all: bool) -> None:
