@@ -1,0 +1,69 @@
+"""The vector functions against float64 over the whole range of float32: every 1021st one, and the special values."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+import torch
+
+from aotc import ops, targets
+from aotc.lowering.kernel import lower_function
+from aotc.lowering.object_file import outside_symbols
+from tests.lowering.harness import Runner, function_of, var
+
+SPECIAL = np.array(
+    [0.0, -0.0, np.inf, -np.inf, np.nan, 1.0, -1.0, 1e-45, -1e-45, 1.17549435e-38, 88.7228, 88.73, -87.4, -103.9, -104.5], np.float32
+)
+
+
+def _erf(x: np.ndarray) -> np.ndarray:
+    return torch.erf(torch.from_numpy(x)).numpy()
+
+
+def _sigmoid(x: np.ndarray) -> np.ndarray:
+    return np.where(x < 0, np.exp(np.minimum(x, 0)), 1.0) / (1.0 + np.exp(-np.abs(x)))
+
+
+CASES: dict[str, tuple[Callable[[np.ndarray], np.ndarray], float]] = {
+    "exp": (np.exp, 1.1),
+    "log": (np.log, 1.0),
+    "tanh": (np.tanh, 1.5),
+    "erf": (_erf, 1.5),
+    "sigmoid": (_sigmoid, 2.5),
+}
+
+
+@pytest.fixture(scope="module")
+def arguments() -> np.ndarray:
+    every = np.arange(0, 2**32, 1021, dtype=np.uint64).astype(np.uint32).view(np.float32)
+    size = -(-(every.size + SPECIAL.size) // 1024) * 1024
+    return np.concatenate([SPECIAL, every, np.ones(size - every.size - SPECIAL.size, np.float32)]).reshape(-1, 1024)
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_error_in_ulp(name: str, arguments: np.ndarray) -> None:
+    exact, allowed = CASES[name]
+    x = var("x", "float32", *arguments.shape)
+    function = function_of(ops.ALL[name](x), x)
+    lowered = lower_function(function, targets.get("host"))
+    (result,) = Runner(function, lowered)(arguments)
+    with np.errstate(all="ignore"):
+        expected = exact(arguments.astype(np.float64))
+        rounded = expected.astype(np.float32)
+    finite = np.isfinite(rounded)
+    np.testing.assert_array_equal(np.isnan(result), np.isnan(rounded))
+    np.testing.assert_array_equal(result[np.isinf(rounded)], rounded[np.isinf(rounded)])
+    ulp = np.maximum(np.spacing(np.abs(rounded[finite]).astype(np.float32)), np.float32(1e-45)).astype(np.float64)
+    error = np.abs(result[finite].astype(np.float64) - expected[finite]) / ulp
+    worst = int(error.argmax())
+    assert error[worst] <= allowed, f"{error[worst]:.3f} ulp at {arguments[finite][worst]!r}"
+
+
+@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize("target", ["x86-64-v3", "jetson-nano"])
+def test_no_call_per_lane(name: str, target: str) -> None:
+    x = var("x", "float32", 64)
+    lowered = lower_function(function_of(ops.ALL[name](x), x), targets.get(target))
+    assert [outside_symbols(kernel.object_code) for kernel in lowered.kernels] == [[]]
