@@ -17,17 +17,34 @@ from tests.runtime.models import MODELS, PADDED_WEIGHTS
 HERE = Path(__file__).resolve().parent / "csrc"
 RUNTIME = Path(__file__).resolve().parents[2] / "aotc" / "runtime" / "csrc"
 SOURCES = sorted(path for path in RUNTIME.glob("*.c") if path.name != "aotc_loader.c")
-STRICT = ["-std=c11", "-Wall", "-Wextra", "-Werror", "-D_GNU_SOURCE", f"-I{RUNTIME}"]
+STRICT = ["-std=c11", "-Wall", "-Wextra", "-Werror", "-D_GNU_SOURCE", "-ffp-contract=off", f"-I{RUNTIME}"]
+SYSROOT = Path("/usr/aarch64-linux-gnu")  # of Debian's libc6-arm64-cross
 FLAVOURS = {
     "plain": ["-O2"],
+    "aarch64": ["-O2", "-mcpu=cortex_a57", "-mno-outline-atomics"],
     "address": ["-O1", "-g", "-fsanitize=address,undefined", "-fno-sanitize-recover=all", "-fno-omit-frame-pointer"],
     "thread": ["-O1", "-g", "-fsanitize=thread"],
 }
 
 
-def compiler() -> list[str]:
-    gcc = shutil.which("gcc")
-    return [gcc] if gcc else [sys.executable, "-m", "ziglang", "cc"]
+def compiler(flavour: str = "plain") -> list[str]:
+    gcc, zig = shutil.which("gcc"), [sys.executable, "-m", "ziglang", "cc"]
+    if flavour == "aarch64":
+        return [*zig, "-target", "aarch64-linux-gnu.2.34"]
+    return [gcc] if gcc else zig
+
+
+def missing(flavour: str) -> str:
+    """What this machine lacks for the flavour; empty for nothing."""
+    if flavour == "aarch64":
+        return "" if shutil.which("qemu-aarch64") and SYSROOT.exists() else "needs qemu-user and libc6-arm64-cross"
+    return "" if flavour == "plain" or shutil.which("gcc") else "the sanitizers need gcc"
+
+
+def command(driver: Path, flavour: str) -> list[str]:
+    """How to start a program of the flavour. The emulated processor has no atomics beyond Armv8.0."""
+    emulator = ["qemu-aarch64", "-cpu", "cortex-a57", "-L", str(SYSROOT)] if flavour == "aarch64" else []
+    return [*emulator, str(driver)]
 
 
 def run_tool(command: list[str]) -> None:
@@ -35,12 +52,12 @@ def run_tool(command: list[str]) -> None:
     assert done.returncode == 0, f"{' '.join(command)}\n{done.stderr[:4000]}"
 
 
-def compile_objects(folder: Path, sources: list[Path], flags: list[str]) -> list[Path]:
+def compile_objects(folder: Path, sources: list[Path], flavour: str) -> list[Path]:
     """Objects in ``folder``; those that are there already stay."""
     folder.mkdir(parents=True, exist_ok=True)
     objects = [folder / f"{source.stem}.o" for source in sources]
     commands = [
-        [*compiler(), *STRICT, *flags, "-fPIC", "-fvisibility=hidden", "-c", str(source), "-o", str(made)]
+        [*compiler(flavour), *STRICT, *FLAVOURS[flavour], "-fPIC", "-fvisibility=hidden", "-c", str(source), "-o", str(made)]
         for source, made in zip(sources, objects, strict=True)
         if not made.exists()
     ]
@@ -68,7 +85,7 @@ def blob_source(plan: bytes, weights: bytes, *, writable: bool = False) -> str:
     )
 
 
-def build_model(folder: Path, name: str, plan: ExecutionPlan, objects: list[Path], flags: list[str]) -> Path:
+def build_model(folder: Path, name: str, plan: ExecutionPlan, objects: list[Path], flavour: str) -> Path:
     """The plan as a .so that exports aotc_model."""
     work = folder / name
     work.mkdir(parents=True, exist_ok=True)
@@ -76,26 +93,42 @@ def build_model(folder: Path, name: str, plan: ExecutionPlan, objects: list[Path
     (work / "stubs.c").write_text(stub_source(plan))
     made = folder / f"{name}.so"
     parts = [str(work / "blobs.c"), str(work / "stubs.c"), *map(str, objects)]
-    run_tool([*compiler(), *STRICT, *flags, "-fPIC", "-shared", "-fvisibility=hidden", *parts, "-lpthread", "-o", str(made)])
+    run_tool(
+        [*compiler(flavour), *STRICT, *FLAVOURS[flavour], "-fPIC", "-shared", "-fvisibility=hidden", *parts, "-lpthread", "-o", str(made)]
+    )
     return made
 
 
 def build_all(folder: Path, flavour: str) -> Path:
     """Every model and the driver, in a folder of the flavour's name; returns the driver, beside which the models lie."""
-    flags, folder = FLAVOURS[flavour], folder / flavour
-    objects = compile_objects(folder / "objects", [*SOURCES, HERE / "kernels.c"], flags)
+    folder = folder / flavour
+    objects = compile_objects(folder / "objects", [*SOURCES, HERE / "kernels.c"], flavour)
     for name, make in MODELS.items():
-        build_model(folder, name, make(), objects, flags)
+        build_model(folder, name, make(), objects, flavour)
     driver = folder / "driver"
     sources = sorted(str(path) for path in HERE.glob("case*.c"))
-    run_tool([*compiler(), *STRICT, *flags, str(HERE / "driver.c"), *sources, "-rdynamic", "-lpthread", "-ldl", "-lm", "-o", str(driver)])
+    run_tool(
+        [
+            *compiler(flavour),
+            *STRICT,
+            *FLAVOURS[flavour],
+            str(HERE / "driver.c"),
+            *sources,
+            "-rdynamic",
+            "-lpthread",
+            "-ldl",
+            "-lm",
+            "-o",
+            str(driver),
+        ]
+    )
     return driver
 
 
 def build_fuzzer(folder: Path, flavour: str, name: str) -> Path:
     """A program that holds the runtime with a model's plan in writable memory and kernels that touch nothing."""
-    flags, plan = FLAVOURS[flavour], MODELS[name]()
-    objects = compile_objects(folder / flavour / "objects", SOURCES, flags)
+    plan = MODELS[name]()
+    objects = compile_objects(folder / flavour / "objects", SOURCES, flavour)
     folder = folder / f"fuzz-{name}"
     folder.mkdir()
     (folder / "blobs.c").write_text(blob_source(write_plan(plan), PADDED_WEIGHTS, writable=True))
@@ -109,5 +142,7 @@ def build_fuzzer(folder: Path, flavour: str, name: str) -> Path:
     (folder / "stubs.c").write_text(stub_source(plan))
     made = folder / "fuzzer"
     parts = [str(folder / name) for name in ("blobs.c", "stubs.c", "empty.c")]
-    run_tool([*compiler(), *STRICT, *flags, str(HERE / "fuzz.c"), *parts, *map(str, objects), "-lpthread", "-o", str(made)])
+    run_tool(
+        [*compiler(flavour), *STRICT, *FLAVOURS[flavour], str(HERE / "fuzz.c"), *parts, *map(str, objects), "-lpthread", "-o", str(made)]
+    )
     return made

@@ -1,4 +1,4 @@
-"""The C runtime on handwritten plans: plain, and under the address, undefined and thread sanitizers.
+"""The C runtime on handwritten plans: plain, on an emulated Cortex-A57, and under the address, undefined and thread sanitizers.
 
 The cases are C programs (csrc/), since sanitizers watch those. ``run_sanitizers.sh`` runs the sanitized ones alone.
 """
@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.runtime.build import FLAVOURS, HERE, build_all, build_fuzzer, compiler
+from tests.runtime.build import FLAVOURS, HERE, build_all, build_fuzzer, command, missing
 
 CASES = [name for path in sorted(HERE.glob("case_*.c")) for name in re.findall(r'\{"(\w+)", \w+\}', path.read_text())]
 ENVIRONMENT = {
@@ -28,11 +28,12 @@ def workshop(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def driver(request: pytest.FixtureRequest, workshop: Path) -> Path:
+def driver(request: pytest.FixtureRequest, workshop: Path) -> list[str]:
+    """The command of the test program of a flavour; the models lie beside it."""
     flavour: str = request.param
-    if flavour != "plain" and len(compiler()) > 1:
-        pytest.skip("the sanitizers need gcc: apt-get install gcc")
-    return build_all(workshop, flavour)
+    if missing(flavour):
+        pytest.skip(missing(flavour))
+    return command(build_all(workshop, flavour), flavour)
 
 
 def run(command: list[str]) -> str:
@@ -43,19 +44,19 @@ def run(command: list[str]) -> str:
 
 @pytest.mark.parametrize("driver", list(FLAVOURS), indirect=True)
 @pytest.mark.parametrize("case", CASES)
-def test_case(driver: Path, case: str) -> None:
-    run([str(driver), str(driver.parent), case])
+def test_case(driver: list[str], case: str) -> None:
+    run([*driver, str(Path(driver[-1]).parent), case])
 
 
 @pytest.mark.parametrize("driver", ["plain"], indirect=True)
-def test_every_case_is_listed(driver: Path) -> None:
-    assert run([str(driver), "--list"]).split() and set(run([str(driver), "--list"]).split()) == set(CASES)
+def test_every_case_is_listed(driver: list[str]) -> None:
+    assert set(run([*driver, "--list"]).split()) == set(CASES)
 
 
 @pytest.fixture(scope="module", params=["dynamic", "entries"])
 def fuzzer(request: pytest.FixtureRequest, workshop: Path) -> Path:
-    if len(compiler()) > 1:
-        pytest.skip("the sanitizers need gcc: apt-get install gcc")
+    if missing("address"):
+        pytest.skip(missing("address"))
     return build_fuzzer(workshop, "address", request.param)
 
 
