@@ -20,7 +20,7 @@ from aotc.passes.options import Options
 
 MAX_CALLS = 48  # in one kernel
 MAX_INPUTS = 24  # tensors that one kernel reads
-MAX_TREE = 160  # calls after inlining every shared value at each of its uses, as schedules do
+MAX_REPEATS = 3  # times that calls are computed on average when shared values are inlined at each use, as schedules do
 NAMES_SHOWN = 6
 
 ALONE = frozenset({"reshape", "layout_transform"})
@@ -151,7 +151,7 @@ class _Grouping:
         if len(anchors) > 1:
             return False
         members = sorted({member for group in distinct for member in group.members}, key=self.number.__getitem__)
-        if len(members) > MAX_CALLS or len(_inputs(members)) > MAX_INPUTS or _tree_size(members, anchors) > MAX_TREE:
+        if len(members) > MAX_CALLS or len(_inputs(members)) > MAX_INPUTS or _tree_size(members, anchors) > MAX_REPEATS * len(members):
             return False
         merged = _Group(members, anchors[0] if anchors else None, any(group.expensive for group in distinct))
         for group in distinct:

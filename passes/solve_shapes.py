@@ -26,8 +26,15 @@ def _solve(node: Expr) -> Expr | None:
         return None
     if not isinstance(node.type, TensorType) or node.type.dtype not in (*INTEGERS, "bool"):
         return None
-    value = value_of(node)
+    value = None if _is_solved(node) else value_of(node)
     return None if value is None else as_expression(value, node.type, node.origin)
+
+
+def _is_solved(node: Expr) -> bool:
+    """Whether ``node`` is what ``as_expression`` makes of symbols."""
+    while isinstance(node, Call) and not isinstance(node.op, Function) and node.op.name in ("cast", "reshape"):
+        node = node.args[0]
+    return ops.dims.is_call(node)
 
 
 def as_expression(value: np.ndarray, type_: TensorType, origin: str) -> Expr | None:
