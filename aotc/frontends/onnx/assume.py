@@ -105,7 +105,7 @@ def _pairs_that_must_be_equal(node: Node) -> Iterable[tuple[Dim, Dim]]:
         return [(x[0 if node.integer("transA", 0) else 1], w[1 if node.integer("transB", 0) else 0])]
     if kind == "Concat":
         axis = node.integer("axis", 0) % max(len(x), 1)
-        return _aligned([shape[:axis] + (1,) + shape[axis + 1 :] for shape in shapes])
+        return _aligned([(*shape[:axis], 1, *shape[axis + 1 :]) for shape in shapes])
     if kind in ("BatchNormalization", "InstanceNormalization", "GroupNormalization") and len(x) > 1 and w:
         return [(x[1], w[0])]
     return _broadcast(shapes)

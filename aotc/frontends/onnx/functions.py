@@ -39,6 +39,8 @@ def local_functions(model: onnx.ModelProto) -> dict[Key, onnx.FunctionProto]:
 
 
 def schema_of(node: onnx.NodeProto, opset: int) -> onnx.defs.OpSchema | None:
+    if not (node.op_type.isascii() and node.domain.isascii()):
+        return None
     try:
         return onnx.defs.get_schema(node.op_type, opset, domain_of(node.domain))
     except onnx.defs.SchemaError:

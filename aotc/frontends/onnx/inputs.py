@@ -22,7 +22,7 @@ MAX_RANK = 64
 def input_variables(graph: onnx.GraphProto, overrides: Mapping[str, Override] | None) -> list[Var]:
     """One variable for each input that is no initialiser. Dynamic dims are at least 1 unless an override says otherwise.
 
-    An override that fixes a named dim fixes it in the inputs without an override too.
+    What an override puts in the place of a named dim stands there in the inputs without an override too.
     Raises InvalidOption for overrides that do not fit, UnsupportedModel for inputs that are not tensors.
     """
     weights = {tensor.name for tensor in graph.initializer} | {tensor.values.name for tensor in graph.sparse_initializer}
@@ -38,7 +38,7 @@ def input_variables(graph: onnx.GraphProto, overrides: Mapping[str, Override] | 
     for name, override in overrides.items():
         shapes[name] = _overridden(name, override, declared[name])
         for dim, old in zip(shapes[name], declared[name] or (), strict=False):
-            if isinstance(old, DimExpr) and isinstance(dim, int):
+            if isinstance(old, DimExpr) and dim != old:
                 bound.setdefault(str(old), dim)
     return [Var(v.name, TensorType(_shape(v.name, shapes, declared, bound), _dtype(v)), v.name) for v in inputs]
 

@@ -51,6 +51,9 @@ def _checked(model: onnx.ModelProto, what: str) -> onnx.ModelProto:
         raise InvalidModel(f"{what} has a graph without outputs")
     opsets = opsets_of(model.opset_import)
     opset = opsets.get("", 0)
+    for domain, version in opsets.items():
+        if not 0 < version < 1 << 31:
+            raise InvalidModel(f"{what} imports version {version} of the operators of {domain or 'ai.onnx'!r}")
     newest = onnx.defs.onnx_opset_version()
     if "" in opsets and opset < MIN_OPSET:
         raise UnsupportedModel(

@@ -29,7 +29,7 @@ def refuse_missing(nodes: Iterable[onnx.NodeProto], opsets: Mapping[str, int], f
     for key, name in _missing(nodes, opsets, functions, "", 0):
         missing.setdefault(key, []).append(name)
     if missing:
-        lines = [_line(key, names) for key, names in sorted(missing.items())]
+        lines = [_line(key, names) for key, names in sorted(missing.items(), key=lambda item: tuple(map(str, item[0])))]
         count = sum(map(len, missing.values()))
         raise UnsupportedModel(f"the model uses {len(missing)} operators that aotc lacks, in {count} nodes:\n" + "\n".join(lines))
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, NoReturn, Protocol, Union, cast
+from typing import Any, NoReturn, Protocol, cast
 
 import numpy as np
 import onnx
@@ -17,7 +17,7 @@ from aotc.ir.expr import Call, Constant, Expr, Parameter, TupleGetItem
 from aotc.ir.types import TensorType
 from aotc.ops.base import OpDef
 
-Results = Union[Expr, Sequence["Expr | None"]]
+Results = Expr | Sequence["Expr | None"]
 Handler = Callable[["Node"], Results]
 
 

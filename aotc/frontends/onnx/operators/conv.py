@@ -17,7 +17,7 @@ SAME = ("SAME_UPPER", "SAME_LOWER")
 def _windows(node: Node, x: Expr, kernel: tuple[int, ...]) -> tuple[tuple[int, ...], tuple[int, ...]]:
     """Strides and dilation for each spatial axis."""
     spatial = node.rank(x) - 2
-    if len(kernel) != spatial:
+    if spatial < 1 or len(kernel) != spatial:
         node.invalid(f"the kernel {list(kernel)} does not fit the {spatial} spatial axes of {node.type(x)}")
     ones = (1,) * spatial
     strides, dilation = node.integers("strides", ones), node.integers("dilations", ones)
@@ -153,6 +153,8 @@ def _pool_attributes(node: Node, x: Expr, value: float | None) -> tuple[Expr, di
 def _max_pool(node: Node) -> Results:
     x = node.input(0)
     dtype = np.dtype(node.dtype(x))
+    if dtype.kind == "b":
+        node.invalid(f"takes numbers, not {node.type(x)}")
     lowest = -np.inf if dtype.kind == "f" else int(np.iinfo(dtype).min)
     x, attributes = _pool_attributes(node, x, None if node.wants(1) else lowest)
     if not node.wants(1):

@@ -127,6 +127,8 @@ def _along_axis(compute: Callable[[Node, Expr, int], Expr]) -> Handler:
 
 
 def _hardmax(node: Node, x: Expr, axis: int) -> Expr:
+    if not node.rank(x):
+        node.invalid("takes a tensor of rank 1 or more, not a scalar")
     first = node.call(ops.argmax, x, axis=axis)
     return node.call(ops.one_hot, first, node.constant([0, 1], node.dtype(x)), depth=node.shape(x)[axis], axis=axis)
 

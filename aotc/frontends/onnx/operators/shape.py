@@ -110,7 +110,8 @@ def _split(node: Node) -> Results:
     total, count = node.shape(x)[axis], len(node.outputs)
     sizes: Sequence[Dim] | None = node.dims(1, "split") if node.opset >= 13 else node.integers("split") if node.has("split") else None
     if sizes is None:
-        count = node.integer("num_outputs", count)
+        if node.integer("num_outputs", count) != count:
+            node.invalid(f"num_outputs is {node.integer('num_outputs')}, and there are {count} outputs")
         part = -floordiv(-total, count)
         sizes = [part] * (count - 1) + [total - part * (count - 1)]
     if len(sizes) < len(node.outputs):
@@ -265,14 +266,12 @@ def _tile(node: Node) -> Results:
 
 def _depth_to_space(node: Node) -> Results:
     """DCR takes the block's place from the slow part of the channels, CRD from the fast one."""
-    x, block, mode = node.input(0), node.integer("blocksize"), node.text("mode", "DCR")
+    x, block = node.input(0), node.integer("blocksize")
     n, c, h, w = _image(node, x)
-    depth = floordiv(c, block * block)
-    if mode == "DCR":
-        split, axes = (n, block, block, depth, h, w), (0, 3, 4, 1, 5, 2)
-    elif mode == "CRD":
-        split, axes = (n, depth, block, block, h, w), (0, 1, 4, 2, 5, 3)
-    else:
+    depth, mode = floordiv(c, block * block), node.text("mode", "DCR")
+    split: tuple[Dim, ...] = (n, block, block, depth, h, w) if mode == "DCR" else (n, depth, block, block, h, w)
+    axes = {"DCR": (0, 3, 4, 1, 5, 2), "CRD": (0, 1, 4, 2, 5, 3)}.get(mode)
+    if axes is None:
         node.invalid(f"mode must be DCR or CRD, not {mode!r}")
     moved = node.call(ops.transpose, node.call(ops.reshape, x, shape=split), axes=axes)
     return node.call(ops.reshape, moved, shape=(n, depth, h * block, w * block))
@@ -309,6 +308,8 @@ def _center_crop_pad(node: Node) -> Results:
     shape = node.shape(x)
     wanted = node.static_integers(1, "the shape") or ()
     axes = [node.axis(axis, len(shape)) for axis in node.integers("axes", range(len(shape)))]
+    if len(wanted) != len(axes) or min(wanted, default=0) < 0:
+        node.invalid(f"the shape must be {len(axes)} numbers of at least 0, not {list(wanted)}")
     pads = [[0] * len(shape), [0] * len(shape)]
     for axis, size in zip(axes, wanted, strict=True):
         dim = shape[axis]
