@@ -94,7 +94,7 @@ def test_no_local_paths_or_registry_hosts_in_the_project() -> None:
 
 
 def test_files_stay_readable() -> None:
-    one_file_by_design = {"aotc/runtime/aotc_runtime.py"}
+    one_file_by_design = {"aotc/runtime/aotc_runtime.py", "aotc/runtime/csrc/aotc_loader.c"}
     sources = [ROOT / name for name in TRACKED if name.endswith((".py", ".c", ".h", ".hpp", ".cpp")) and name not in one_file_by_design]
     long = [str(path.relative_to(ROOT)) for path in sources if path.is_file() and len(path.read_text().splitlines()) > 450]
     assert not long, long
