@@ -63,7 +63,7 @@ def single(program: Program, stage: Stage) -> tirx.Stmt:
     def part(env: Any, low: Expr, extent: Expr) -> tirx.Stmt:
         return reduction.range(env, low, extent) if reduction else elementwise.inner_range(code, env, low, extent)
 
-    piece = max(64, int(TASK_WORK // per_element) // 64 * 64)
+    piece = max(64, int(TASK_WORK // max(per_element, 1)) // 64 * 64)
     length = known(inner.extent)
     if length is not None and length < 2 * piece:
         return tasks_over(_size(outer), per_element * length, lambda _, row: part(unravel(row, outer), const(0), inner.extent))

@@ -43,8 +43,8 @@ class Rewriter:
             return self._load(expr.source, [self._visit(i, env) for i in expr.indices])
         if isinstance(expr, (BinaryOpExpr, CmpExpr, tirx.And, tirx.Or)):
             return _binary(type(expr), self._visit(expr.a, env), self._visit(expr.b, env))
-        if isinstance(expr, tirx.Not):
-            return tirx.Not(self._visit(expr.a, env))
+        if isinstance(expr, (tirx.Not, tirx.BitwiseNot)):
+            return type(expr)(self._visit(expr.a, env))
         if isinstance(expr, tirx.Cast):
             return tirx.Cast(str(expr.ty), self._visit(expr.value, env))
         if isinstance(expr, tirx.Select):
@@ -54,7 +54,9 @@ class Rewriter:
             return tirx.Let(name, self._visit(expr.value, env), self.expression(expr.body, {**env, expr.var: name}))
         if isinstance(expr, tvm.ir.Call):
             return self._call(expr, env)
-        return expr
+        if isinstance(expr, (tirx.IntImm, tirx.FloatImm, tvm.ir.StringImm)):
+            return expr
+        raise TypeError(f"{type(expr).__name__} is no expression that can be rewritten")
 
     def _call(self, expr: tvm.ir.Call, env: Mapping[tirx.Var, Expr]) -> Expr:
         if expr.op.same_as(IF_THEN_ELSE):

@@ -81,7 +81,7 @@ def failures(cases: Sequence[Case], workers: int = 2) -> list[str]:
             runners.append((case, runner))
         except (BuildError, Exception) as error:  # noqa: BLE001: every case of the table is to be reported
             found.append(f"{case}: {type(error).__name__}: {str(error)[-800:]}")
-    library = _link({r.lowered.kernels[0].symbol: r.lowered.object_code for _, r in runners if r.lowered.kernels})
+    library = _link({kernel.symbol: kernel.object_code for _, runner in runners for kernel in runner.lowered.kernels})
     for case, runner in runners:
         runner.library = library
         got = runner(*case.arrays, symbols=case.symbols, workers=workers)
@@ -99,7 +99,7 @@ def _link(objects: dict[str, bytes]) -> ctypes.CDLL:
             paths.append(Path(folder) / f"{number}.o")
             paths[-1].write_bytes(code)
         library = Path(folder) / "kernels.so"
-        subprocess.run([sys.executable, "-m", "ziglang", "cc", "-shared", "-o", str(library), *map(str, paths), "-lm"], check=True)
+        subprocess.run([sys.executable, "-m", "ziglang", "cc", "-shared", "-o", library, *paths, "-lm"], check=True)
         return ctypes.CDLL(str(library))
 
 

@@ -50,6 +50,22 @@ def is_one(extent: Expr) -> bool:
     return isinstance(extent, tirx.IntImm) and int(extent.value) == 1
 
 
+def let(value: Expr, body: Callable[[Expr], Expr]) -> Expr:
+    """``body`` of a name for ``value``. Needed wherever a value holds names itself and is used twice."""
+    name = tirx.Var("x", dtype_of(value))
+    return tirx.Let(name, value, body(name))
+
+
+def differ(a: Expr, b: Expr) -> Expr:
+    """``a != b`` as IEEE 754 has it, where TVM's own is false beside a NaN; for truth values, exclusive or."""
+    dtype = dtype_of(a)
+    if dtype == "bool":
+        return tirx.Or(tirx.And(a, tirx.Not(b)), tirx.And(tirx.Not(a), b))
+    if not is_float(dtype):
+        return tirx.NE(a, b)
+    return tirx.any(tirx.NE(a, b), tirx.isnan(a), tirx.isnan(b))
+
+
 def static(extent: Expr) -> int | None:
     """The extent as an int where it is known."""
     return int(extent.value) if isinstance(extent, tirx.IntImm) else None
@@ -61,7 +77,7 @@ def cast(value: Expr, dtype: str) -> Expr:
     if source == dtype:
         return value
     if dtype == "bool":
-        return tirx.NE(value, constant(0, source))
+        return differ(value, constant(0, source))
     if source == "bool":
         return tirx.Select(value, constant(1, dtype), constant(0, dtype))
     if (source == "float16" and not is_float(dtype)) or (dtype == "float16" and not is_float(source)):

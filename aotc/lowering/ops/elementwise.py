@@ -35,18 +35,15 @@ def _fast(name: str, fallback: Callable[[Expr], Expr]) -> Callable[[Expr], Expr]
     return apply
 
 
-exp, log, tanh = (_fast(name, getattr(tirx, name)) for name in ("exp", "log", "tanh"))
+def _double(name: str) -> Callable[[Expr], Expr]:
+    return lambda x: tirx.call_pure_extern("float64", name, x)
 
 
-def _libm_erf(x: Expr) -> Expr:
-    return tirx.call_pure_extern("float64", "erf", x)
-
-
-erf = _fast("erf", _libm_erf)
+exp, log, tanh, erf = (_fast(name, _double(name)) for name in ("exp", "log", "tanh", "erf"))
 
 
 def _libm_sigmoid(x: Expr) -> Expr:
-    return 1.0 / (1.0 + tirx.exp(-x))
+    return constant(1, "float64") / (constant(1, "float64") + exp(-x))
 
 
 sigmoid = _fast("sigmoid", _libm_sigmoid)
@@ -69,8 +66,11 @@ def _absolute(x: Expr, attrs: Any) -> Expr:
 
 
 def _negative(x: Expr, attrs: Any) -> Expr:
-    # A float's sign is flipped by a product: 0 - x would give +0 for x = 0.
-    return x * _like(-1, x) if is_float(dtype_of(x)) else _like(0, x) - x
+    if is_float(dtype_of(x)):
+        return x * _like(-1, x)  # 0 - x would give +0 for x = 0
+    if dtype_of(x).startswith("u"):
+        return tirx.bitwise_not(x) + _like(1, x)  # TVM takes 0 - x of an unsigned x to be 0
+    return _like(0, x) - x
 
 
 def _sign(x: Expr, attrs: Any) -> Expr:
@@ -86,7 +86,7 @@ def _relu(x: Expr, attrs: Any) -> Expr:
 
 def _softplus(x: Expr, attrs: Any) -> Expr:
     # log(1 + exp(x)) without overflow.
-    return tirx.Select(x > _like(0, x), x, _like(0, x)) + log1p(exp(_like(0, x) - tirx.abs(x)))
+    return common.let(exp(_like(0, x) - tirx.abs(x)), log1p) + tirx.Select(x < _like(0, x), _like(0, x), x)
 
 
 def log1p(x: Expr) -> Expr:
@@ -94,9 +94,14 @@ def log1p(x: Expr) -> Expr:
     if dtype_of(x) == "float64":
         return tirx.call_pure_extern("float64", "log1p", x)
     one = _like(1, x)
-    u = one + x
-    small = tirx.any(u == one, u - one == _like(math.inf, x))
-    return tirx.Select(small, tirx.Select(u == one, x, log(u)), log(u) * x / tirx.Select(small, one, u - one))
+
+    def body(u: Expr) -> Expr:
+        exact = tirx.any(u == one, u == _like(math.inf, x))
+        near = common.let(log(u), lambda y: tirx.Select(exact, tirx.Select(u == one, x, y), y * x / tirx.Select(exact, one, u - one)))
+        return near
+
+    # By way of its bits: TVM would simplify (1 + x) - 1 to x, which is what this must not be.
+    return common.let(tirx.reinterpret("float32", tirx.reinterpret("int32", one + x)), body)
 
 
 def _expm1(x: Expr, attrs: Any) -> Expr:
@@ -163,24 +168,24 @@ def _thresholded_relu(x: Expr, attrs: Any) -> Expr:
 def _isinf(x: Expr, attrs: Any) -> Expr:
     infinity = _like(math.inf, x)
     found = [x == infinity] * attrs.positive + [x == _like(-math.inf, x)] * attrs.negative
-    return tirx.any(*found) if found else constant(False, "bool")
+    return tirx.any(*found, constant(False, "bool"))
 
 
 def _clip(x: Expr, attrs: Any) -> Expr:
     if attrs.minimum is not None:
-        x = common.maximum(x, _saturated(attrs.minimum, dtype_of(x)))
+        x = common.maximum(x, _saturated(attrs.minimum, dtype_of(x), math.ceil))
     if attrs.maximum is not None:
-        x = common.minimum(x, _saturated(attrs.maximum, dtype_of(x)))
+        x = common.minimum(x, _saturated(attrs.maximum, dtype_of(x), math.floor))
     return x
 
 
-def _saturated(bound: float | int, dtype: str) -> Expr:
-    """A bound as a literal, held within an integer dtype's range."""
+def _saturated(bound: float | int, dtype: str, rounded: Callable[[Any], int]) -> Expr:
+    """A bound as a literal; for integers a whole number within the dtype's range."""
     if is_float(dtype):
         return constant(bound, dtype)
     bits = int(dtype.lstrip("uint"))
     low, high = (0, 2**bits - 1) if dtype.startswith("u") else (-(2 ** (bits - 1)), 2 ** (bits - 1) - 1)
-    return constant(int(min(max(bound, low), high)), dtype)
+    return constant(rounded(min(max(bound, low), high)), dtype)
 
 
 def _cast(x: Expr, attrs: Any) -> Expr:
@@ -265,7 +270,7 @@ def _floor_quotient(a: Expr, b: Expr) -> Expr:
     quotient = tirx.truncdiv(a, b)
     if dtype_of(a).startswith("u"):
         return quotient
-    inexact = tirx.all(a - quotient * b != _like(0, a), (a < _like(0, a)) != (b < _like(0, b)))
+    inexact = tirx.all(tirx.NE(a - quotient * b, _like(0, a)), common.differ(a < _like(0, a), b < _like(0, b)))
     return quotient - tirx.Select(inexact, _like(1, a), _like(0, a))
 
 
@@ -286,7 +291,7 @@ def _modulo(a: Expr, b: Expr, attrs: Any) -> Expr:
     rest = _fmod(a, b)
     if attrs.fmod:
         return rest
-    opposite = tirx.all(rest != zero, (rest < zero) != (b < zero))
+    opposite = tirx.all(tirx.NE(rest, zero), common.differ(rest < zero, b < zero))
     zero_like_divisor = tirx.Select(b < zero, _like(-0.0, a), zero)  # the sign of a zero result is the divisor's
     return tirx.Select(rest == zero, zero_like_divisor, tirx.Select(opposite, rest + b, rest))
 
@@ -297,7 +302,7 @@ def _floor_divide(a: Expr, b: Expr, attrs: Any) -> Expr:
         return _safe_division(_floor_quotient)(a, b)
     zero, one = _like(0, a), _like(1, a)
     rest = _fmod(a, b)
-    opposite = tirx.all(rest != zero, (rest < zero) != (b < zero))
+    opposite = tirx.all(tirx.NE(rest, zero), common.differ(rest < zero, b < zero))
     quotient = (a - rest) / b - tirx.Select(opposite, one, zero)
     whole = tirx.floor(quotient)
     nearest = tirx.Select(quotient - whole > _like(0.5, a), whole + one, whole)
@@ -387,7 +392,7 @@ BINARY: dict[str, Binary] = {
     "modulo": _modulo,
     "atan2": _atan2,
     "equal": partial(_compare, tirx.EQ),
-    "not_equal": partial(_compare, tirx.NE),
+    "not_equal": partial(_compare, common.differ),
     "less": partial(_compare, lambda a, b: a < b),
     "less_equal": partial(_compare, lambda a, b: a <= b),
     "greater": partial(_compare, lambda a, b: a > b),

@@ -122,7 +122,9 @@ def _softmax(logarithm: bool) -> Expression:
         wide, rank = accumulator(dtype), len(inputs[0].shape)
         if not rank:
             value = constant(0.0 if logarithm else 1.0, dtype)
-            return [common.compute((), lambda: tirx.Select(tirx.isnan(x() - x()), constant(float("nan"), dtype), value), "softmax")]
+            nan, infinity = constant(float("nan"), dtype), constant(float("inf"), dtype)
+            unusual = lambda: tirx.any(tirx.isnan(x()), x() == infinity, x() == constant(float("-inf"), dtype))  # noqa: E731
+            return [common.compute((), lambda: tirx.Select(unusual(), nan, value), "softmax")]
         axis = attrs.axis % rank
         rows_shape = _without(x.shape, axis)
         k, k2 = (te.reduce_axis((0, x.shape[axis]), name) for name in ("k", "k2"))
