@@ -18,7 +18,11 @@ from aotc.passes.options import Options
 from aotc.passes.weights import Weights, array_of, scalar_of
 
 COMMUTATIVE = frozenset({"add", "multiply", "maximum", "minimum", "logical_and", "logical_or", "logical_xor", "equal", "not_equal"})
-LOSSLESS = {"float16": ("float32", "float64"), "float32": ("float64",), "bool": ("int8", "uint8", "int32", "int64", "float16", "float32", "float64")}
+LOSSLESS = {
+    "float16": ("float32", "float64"),
+    "float32": ("float64",),
+    "bool": ("int8", "uint8", "int32", "int64", "float16", "float32", "float64"),
+}
 REDUCTIONS = ("sum", "mean", "prod", "max", "min", "all", "any")
 
 Rule = Callable[[Call, "Weights"], "Expr | None"]
@@ -261,7 +265,15 @@ def conv_of_pad(node: Call, weights: Weights) -> Expr | None:
     if attrs.channel_block:
         return None
     padding = tuple(p + n for p, n in zip(attrs.padding, (*before[2:], *after[2:]), strict=True))
-    return ops.conv(inner.args[0], node.args[1], strides=attrs.strides, padding=padding, dilation=attrs.dilation, groups=attrs.groups, origin=node.origin)
+    return ops.conv(
+        inner.args[0],
+        node.args[1],
+        strides=attrs.strides,
+        padding=padding,
+        dilation=attrs.dilation,
+        groups=attrs.groups,
+        origin=node.origin,
+    )
 
 
 def adaptive_to_plain(node: Call, weights: Weights) -> Expr | None:
@@ -275,7 +287,7 @@ def adaptive_to_plain(node: Call, weights: Weights) -> Expr | None:
     pairs = list(zip(spatial, attrs.output_size, strict=True))
     if not all(isinstance(size, int) and isinstance(out, int) and size % out == 0 for size, out in pairs):
         return None
-    windows = tuple(size // out for size, out in pairs)  # type: ignore[operator]
+    windows = tuple(size // out for size, out in pairs)
     pool = ops.avg_pool if average else ops.max_pool
     ones = (1,) * len(windows)
     return pool(x, kernel=windows, strides=windows, padding=(0,) * (2 * len(windows)), dilation=ones, origin=node.origin)
@@ -290,10 +302,31 @@ def average_of_everything(node: Call, weights: Weights) -> Expr | None:
     return ops.mean(node.args[0], axes=tuple(range(2, 2 + len(attrs.kernel))), keepdims=True, origin=node.origin)
 
 
-BROADCASTING = (
-    "add subtract multiply divide floor_divide power maximum minimum modulo atan2 equal not_equal less less_equal greater"
-    " greater_equal logical_and logical_or logical_xor bitwise_and bitwise_or bitwise_xor where"
-).split()
+BROADCASTING = [
+    "add",
+    "subtract",
+    "multiply",
+    "divide",
+    "floor_divide",
+    "power",
+    "maximum",
+    "minimum",
+    "modulo",
+    "atan2",
+    "equal",
+    "not_equal",
+    "less",
+    "less_equal",
+    "greater",
+    "greater_equal",
+    "logical_and",
+    "logical_or",
+    "logical_xor",
+    "bitwise_and",
+    "bitwise_or",
+    "bitwise_xor",
+    "where",
+]
 
 RULES: dict[str, list[Rule]] = {
     "reshape": [same_type, reshape_of_reshape],

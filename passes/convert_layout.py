@@ -23,11 +23,13 @@ from aotc.ops.base import Fusion, OpDef
 from aotc.passes.options import Options
 from aotc.passes.weights import Weights, array_of
 
-FINITE_FROM_FINITE = frozenset(
-    "add subtract multiply maximum minimum negative abs sign relu sigmoid tanh silu hard_swish mish gelu elu selu celu"
-    " leaky_relu hard_sigmoid thresholded_relu softplus softsign clip erf sin cos atan floor ceil round trunc prelu where cast"
-    " equal not_equal less less_equal greater greater_equal logical_and logical_or logical_not logical_xor".split()
-)
+FINITE_FROM_FINITE = frozenset([
+    "add", "subtract", "multiply", "maximum", "minimum", "negative", "abs", "sign", "relu", "sigmoid", "tanh", "silu",
+    "hard_swish", "mish", "gelu", "elu", "selu", "celu", "leaky_relu", "hard_sigmoid", "thresholded_relu", "softplus",
+    "softsign", "clip", "erf", "sin", "cos", "atan", "floor", "ceil", "round", "trunc", "prelu", "where", "cast",
+    "equal", "not_equal", "less", "less_equal", "greater", "greater_equal", "logical_and", "logical_or", "logical_not",
+    "logical_xor",
+])  # fmt: skip
 """Calls that make no infinity of zeros: only these may run over filling. (log, reciprocal and the like may not.)"""
 
 
@@ -130,7 +132,7 @@ class _Converter:
             plain = self.plain(node)
             shape = cast(TensorType, plain.type).shape
             channels = int(cast(int, shape[1]))
-            if channels == block == 1 or channels % block == 0 and all(dim == 1 for dim in shape[2:]):
+            if channels == block == 1 or (channels % block == 0 and all(dim == 1 for dim in shape[2:])):
                 changed: Call = ops.reshape(plain, shape=(shape[0], channels // block, *shape[2:], block), origin=node.origin)
             else:
                 changed = ops.layout_transform(plain, block=block, channels=channels, origin=node.origin)
@@ -228,7 +230,7 @@ def _keeps_filling_finite(node: Call) -> bool:
     if not all(array is None or np.isfinite(array).all() for array in arrays):
         return False
     name = cast(OpDef, node.op).name
-    return name in FINITE_FROM_FINITE or name == "divide" and arrays[1] is not None and bool(arrays[1].all())
+    return name in FINITE_FROM_FINITE or (name == "divide" and arrays[1] is not None and bool(arrays[1].all()))
 
 
 # Calls of one operand that work on space ------------------------------------------------------------------------------

@@ -63,7 +63,7 @@ def _batch_norm(node: Call, uses: Uses, weights: Weights) -> Expr | None:
     """x * scale + shift. In float16 only where the scale disappears into weights: its rounding would show otherwise."""
     x, *sources = node.args
     arrays = [array_of(source) for source in sources]
-    if any(array is None for array in arrays) or node.type.dtype == "float16" and not _scalable(x, uses):  # type: ignore[union-attr]
+    if any(array is None for array in arrays) or (node.type.dtype == "float16" and not _scalable(x, uses)):  # type: ignore[union-attr]
         return None
     gamma, beta, mean, var = (cast(np.ndarray, array).astype("float64") for array in arrays)
     attrs: Any = node.attrs
@@ -89,7 +89,7 @@ def _scale(node: Call, uses: Uses, weights: Weights) -> Expr | None:
         if not (scale != 0).all():
             return None
         scale = 1 / scale
-    what = "inverse" if node.op.name == "divide" else "scaled"  # type: ignore[union-attr]
+    what = "inverse" if node.op.name == "divide" else "scaled"
     assert isinstance(y, Call)
     if ops.add.is_call(y):
         layer, bias = cast(Call, y.args[0]), y.args[1]
@@ -113,7 +113,7 @@ def _shift(node: Call, uses: Uses, weights: Weights) -> Expr | None:
     if shifts[0] is None or shifts[1] is None:
         return None
     bias = _bias([first, second], shifts[0] + shifts[1], "sum", cast(Call, layer), weights)
-    return None if bias is None else ops.add(layer, bias, origin=inner.origin or node.origin)  # type: ignore[union-attr]
+    return None if bias is None else ops.add(layer, bias, origin=inner.origin or node.origin)
 
 
 def _scale_of_affine(node: Call, uses: Uses, weights: Weights) -> Expr | None:
@@ -121,7 +121,7 @@ def _scale_of_affine(node: Call, uses: Uses, weights: Weights) -> Expr | None:
     y, factor = node.args
     shifted = ops.add.is_call(y)
     product, bias = cast(Call, y).args if shifted else (y, None)
-    if not ops.multiply.is_call(product) or node.op.name != "multiply" or uses(y) != 1 or uses(product) != 1:  # type: ignore[union-attr]
+    if not ops.multiply.is_call(product) or node.op.name != "multiply" or uses(y) != 1 or uses(product) != 1:
         return None
     x, inner = cast(Call, product).args
     if not x.type == product.type == y.type == node.type or node.type.rank < 2:  # type: ignore[union-attr]
@@ -150,16 +150,16 @@ def _scale_before(node: Call, uses: Uses, weights: Weights) -> Expr | None:
     x, factor = cast(Call, product).args
     if x.type != product.type:
         return None
-    channels = data.shape[0] if node.op.name == "conv_transpose" else data.shape[1] * _groups(node)  # type: ignore[union-attr]
+    channels = data.shape[0] if node.op.name == "conv_transpose" else data.shape[1] * _groups(node)
     scale = _per_channel(factor, x, channels, _channel_axis(node))
     if scale is None:
         return None
     groups = _groups(node)
-    if node.op.name == "conv":  # type: ignore[union-attr]
+    if node.op.name == "conv":
         grouped = data.astype("float64").reshape(groups, data.shape[0] // groups, *data.shape[1:])
         scaled = (grouped * scale.reshape(groups, 1, -1, *[1] * (data.ndim - 2))).reshape(data.shape)
     else:
-        axis = 1 if node.op.name == "dense" else 0  # type: ignore[union-attr]
+        axis = 1 if node.op.name == "dense" else 0
         scaled = data * scale.reshape([-1 if i == axis else 1 for i in range(data.ndim)])
     return _with_weight(node, x, [weight, factor], scaled, "prescaled", weights)
 
@@ -183,7 +183,7 @@ def _with_weight(layer: Call, x: Expr, sources: list[Expr], data: np.ndarray, wh
         rounded = data.astype(dtype)
     if not np.isfinite(rounded).all():
         return None
-    weight = weights.derive(sources, what, lambda: rounded, (layer.op.name, _groups(layer)))  # type: ignore[union-attr]
+    weight = weights.derive(sources, what, lambda: rounded, (layer.op.name, _groups(layer)))
     return Call(layer.op, (x, weight), layer.attrs, layer.type, layer.origin)
 
 

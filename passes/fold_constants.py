@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 
 from aotc.errors import InvalidModel
@@ -46,7 +48,7 @@ def _worthwhile(node: Call, arrays: list[np.ndarray]) -> bool:
     results = flatten(node.type)
     if not all(result.is_static for result in results):
         return False
-    size = sum(int(result.size) * result.itemsize for result in results)  # type: ignore[arg-type]
+    size = sum(math.prod(result.static_shape()) * result.itemsize for result in results)
     if not arrays:
         return size <= FROM_NOTHING
     return size <= max(SMALL, sum(array.nbytes for array in arrays))

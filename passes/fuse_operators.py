@@ -30,10 +30,11 @@ NO_PROLOGUE = frozenset({"concat", "pad", "resize", "scatter_elements", "scatter
 and they are no prologue themselves."""
 ROW_WISE = frozenset({"softmax", "log_softmax", "layer_norm", "rms_norm"})
 """Anchors that pass over their input several times: a cheap prologue still beats writing a tensor and reading it back."""
-EXPENSIVE = frozenset(
-    "exp log log1p expm1 sqrt rsqrt sin cos tan asin acos atan sinh cosh tanh asinh acosh atanh erf sigmoid softplus silu mish"
-    " gelu elu selu celu power atan2 divide modulo floor_divide hard_swish softsign".split()
-)
+EXPENSIVE = frozenset([
+    "exp", "log", "log1p", "expm1", "sqrt", "rsqrt", "sin", "cos", "tan", "asin", "acos", "atan", "sinh", "cosh",
+    "tanh", "asinh", "acosh", "atanh", "erf", "sigmoid", "softplus", "silu", "mish", "gelu", "elu", "selu", "celu",
+    "power", "atan2", "divide", "modulo", "floor_divide", "hard_swish", "softsign",
+])  # fmt: skip
 """Not worth computing again for each element of a larger result."""
 
 
@@ -261,5 +262,3 @@ def _primitive(members: list[Call], inputs: list[Expr]) -> Function:
 def _source(node: Expr) -> str:
     """What a parameter of a fused function stands for, for readers."""
     return node.name if isinstance(node, (Parameter, Var)) else node.origin
-
-

@@ -41,7 +41,7 @@ def _layer_pattern(form: int, squared: int, affine: int) -> Callable[..., Operat
         square = op.multiply(distance, distance) if squared == 0 else op.power(distance, 2.0)
         variance = op.mean(square, keepdims=True).named("variance")
         product = op.multiply(_normalised(op, distance, op.add(variance, eps))[form], gamma)
-        return op.add(product, beta) if affine == 2 else product  # type: ignore[no-any-return]
+        return op.add(product, beta) if affine == 2 else product
 
     return pattern
 
@@ -50,7 +50,7 @@ def _rms_pattern(form: int, squared: int) -> Callable[..., Operation]:
     def pattern(op: Any, x: Any, eps: Any, gamma: Any) -> Operation:
         square = op.multiply(x, x) if squared == 0 else op.power(x, 2.0)
         variance = op.mean(square, keepdims=True).named("variance")
-        return op.multiply(_normalised(op, x, op.add(variance, eps))[form], gamma)  # type: ignore[no-any-return]
+        return op.multiply(_normalised(op, x, op.add(variance, eps))[form], gamma)
 
     return pattern
 
@@ -102,12 +102,12 @@ def _to_rms_norm(root: Call, x: Expr, eps: Expr, gamma: Expr, variance: Call) ->
 
 def _softmax_stable(op: Any, x: Any) -> Operation:
     exponential = op.exp(op.subtract(x, op.max(x, keepdims=True).named("greatest")))
-    return op.divide(exponential, op.sum(exponential, keepdims=True).named("total"))  # type: ignore[no-any-return]
+    return op.divide(exponential, op.sum(exponential, keepdims=True).named("total"))
 
 
 def _softmax_plain(op: Any, x: Any) -> Operation:
     exponential = op.exp(x)
-    return op.divide(exponential, op.sum(exponential, keepdims=True).named("total"))  # type: ignore[no-any-return]
+    return op.divide(exponential, op.sum(exponential, keepdims=True).named("total"))
 
 
 def _to_softmax(root: Call, x: Expr, total: Call) -> Expr | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import operator
 from collections.abc import Callable
 from typing import Any
 
@@ -91,21 +92,21 @@ def _to_gelu(approximate: str) -> Callable[..., Expr]:
 
 def _to(build: Build, **attrs: Any) -> Callable[..., Expr]:
     def rewrite(root: Call, x: Expr) -> Expr:
-        return build(x, origin=root.origin, **attrs)  # type: ignore[no-any-return]
+        return build(x, origin=root.origin, **attrs)
 
     return rewrite
 
 
 def silu(op: Any, x: Any) -> Operation:
-    return op.multiply(x, op.sigmoid(x))  # type: ignore[no-any-return]
+    return op.multiply(x, op.sigmoid(x))
 
 
 def mish(op: Any, x: Any) -> Operation:
-    return op.multiply(x, op.tanh(op.softplus(x)))  # type: ignore[no-any-return]
+    return op.multiply(x, op.tanh(op.softplus(x)))
 
 
 def softplus(op: Any, x: Any) -> Operation:
-    return op.log(op.add(op.exp(x), 1.0))  # type: ignore[no-any-return]
+    return op.log(op.add(op.exp(x), 1.0))
 
 
 def _relu6(op: Any, x: Any) -> Any:
@@ -123,7 +124,7 @@ HARD_SWISH: list[Callable[..., Operation]] = [
 
 
 def hard_swish_of_hard_sigmoid(op: Any, x: Any) -> Operation:
-    return op.multiply(x, op.hard_sigmoid(x).named("inner"))  # type: ignore[no-any-return]
+    return op.multiply(x, op.hard_sigmoid(x).named("inner"))
 
 
 def _to_hard_swish(root: Call, x: Expr, inner: Call) -> Expr | None:
@@ -170,22 +171,23 @@ def divide_by_power_of_two(root: Call, x: Expr, c: Expr) -> Expr | None:
     inverse = (1 / data.astype("float64")).astype(data.dtype)
     exact = (np.abs(np.frexp(data.astype("float64"))[0]) == 0.5).all() and np.isfinite(inverse).all()
     normal = (np.abs(inverse) >= np.finfo(data.dtype).tiny).all()
-    if not exact or not normal or isinstance(c, Parameter) and data.size > 1:
+    if not exact or not normal or (isinstance(c, Parameter) and data.size > 1):
         return None
     return ops.multiply(x, Constant(inverse, c.origin), origin=root.origin)
 
 
-def merge_constants(combine: Callable[[np.ndarray, np.ndarray], np.ndarray], build: Build) -> Callable[..., Expr | None]:
+def merge_constants(combine: Callable[[float, float], float], build: Build) -> Callable[..., Expr | None]:
     def merge(root: Call, x: Expr, a: Expr, b: Expr) -> Expr | None:
         """Two numbers become one, unless it would overflow or vanish."""
         first, second = scalar_of(a), scalar_of(b)
         if first is None or second is None or not _is_float(root) or root.type != x.type:
             return None
+        exact = combine(first, second)
         with np.errstate(all="ignore"):
-            both = combine(np.float64(first), np.float64(second)).astype(root.type.dtype)  # type: ignore[union-attr]
-        if not np.isfinite(both) or (both == 0) != (combine(np.float64(first), np.float64(second)) == 0):
+            both = np.asarray(exact).astype(root.type.dtype)  # type: ignore[union-attr]
+        if not np.isfinite(both) or (both == 0) != (exact == 0):
             return None
-        return build(x, Constant(np.asarray(both), b.origin), origin=root.origin)  # type: ignore[no-any-return]
+        return build(x, Constant(both, b.origin), origin=root.origin)
 
     return merge
 
@@ -215,7 +217,7 @@ ARITHMETIC_RULES: list[PatternRule] = [
     rule(lambda op, x: op.relu(op.sigmoid(x).named("inner")), lambda inner: inner),
     rule(lambda op, x: op.abs(op.abs(x).named("inner")), lambda inner: inner),
     rule(lambda op, x: op.clip(op.relu(x)), relu_under_clip),
-    rule(lambda op, x, a, b: op.multiply(op.multiply(x, a), b), merge_constants(np.multiply, ops.multiply)),
-    rule(lambda op, x, a, b: op.add(op.add(x, a), b), merge_constants(np.add, ops.add)),
+    rule(lambda op, x, a, b: op.multiply(op.multiply(x, a), b), merge_constants(operator.mul, ops.multiply)),
+    rule(lambda op, x, a, b: op.add(op.add(x, a), b), merge_constants(operator.add, ops.add)),
     rule(lambda op, x: op.log(op.softmax(x).named("inner")), _log_softmax),
 ]

@@ -48,5 +48,3 @@ def as_expression(value: np.ndarray, type_: TensorType, origin: str) -> Expr | N
     if value.ndim > 1:
         result = ops.reshape(result, shape=type_.shape, origin=origin)
     return result if type_.dtype == "int64" else ops.cast(result, dtype=type_.dtype, origin=origin)
-
-

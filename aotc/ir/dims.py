@@ -53,7 +53,7 @@ class DimOp:
         return f"({_grouped(self.left)} {'//' if self.kind == 'floordiv' else '%'} {_grouped(self.right)})"
 
 
-Atom = Union[Symbol, DimOp]
+Atom = Symbol | DimOp
 
 
 @dataclass(frozen=True, slots=True)

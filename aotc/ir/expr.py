@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol, Union
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -153,7 +153,7 @@ class Function:
         return FunctionType(tuple(p.type for p in self.params), self.body.type)
 
 
-Expr = Union[Var, Constant, Parameter, Call, Tuple, TupleGetItem, Let, If, Function]
+Expr = Var | Constant | Parameter | Call | Tuple | TupleGetItem | Let | If | Function
 
 
 @dataclass(frozen=True, slots=True, eq=False)

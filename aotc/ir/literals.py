@@ -67,7 +67,7 @@ class LiteralReader(Reader):
             right = self.dim()
             self.expect(")")
             return dims.OPERATIONS[token.text](left, right)
-        if token.kind == "symbol" or token.kind == "word" and token.text not in dims.RESERVED:
+        if token.kind == "symbol" or (token.kind == "word" and token.text not in dims.RESERVED):
             name = symbol_name(token.text)
             if name not in self.symbols:
                 if not self.free_symbols:
@@ -132,7 +132,7 @@ class LiteralReader(Reader):
             self.at = start  # a dim in brackets, not a tuple
         sign = 1 if token.text != "-" else 0
         literal = self.peek(1 - sign)
-        if literal.kind == "number" and not literal.text.isdigit() or literal.kind == "word" and literal.text in ("inf", "nan"):
+        if (literal.kind == "number" and not literal.text.isdigit()) or (literal.kind == "word" and literal.text in ("inf", "nan")):
             self.at += 2 - sign
             return float(literal.text) if sign else -float(literal.text)
         return self.dim()

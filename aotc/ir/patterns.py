@@ -20,7 +20,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Union
+from typing import Any
 
 import numpy as np
 
@@ -63,7 +63,7 @@ class Operation:
         return Operation(self.op, self.args, self.attrs, name)
 
 
-Pattern = Union[Variable, Number, Operation]
+Pattern = Variable | Number | Operation
 Bindings = dict[str, Expr]
 Rule = Callable[[Expr], "Expr | None"]
 

@@ -65,7 +65,7 @@ def visible_nodes(function: Function) -> list[Expr]:
     bound = {node.var for node in order if isinstance(node, Let)}
     for node in order:
         below: Iterable[Expr] = (node.value,) if isinstance(node, Let) else children(node)
-        if node in bound or not isinstance(node, Function) and any(child in hidden for child in below):
+        if node in bound or (not isinstance(node, Function) and any(child in hidden for child in below)):
             hidden.add(node)
     return [node for node in order if node in always and node not in hidden]
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Union
 
 import numpy as np
 
@@ -75,7 +74,7 @@ class FunctionType:
         return f"fn({', '.join(str(param) for param in self.params)}) -> {self.result}"
 
 
-Type = Union[TensorType, TupleType, FunctionType]
+Type = TensorType | TupleType | FunctionType
 
 
 def tensor(dtype: str, *shape: Dim) -> TensorType:

@@ -43,7 +43,7 @@ def verify_function(function: Function, parameters: dict[str, Parameter] | None 
     """The rules for one function; ``parameters`` collects those met so far by name, to find two of one name."""
     parameters = parameters if parameters is not None else {}
     where = function.name or function.origin or "function"
-    free = [var for var in free_vars(function)]
+    free = free_vars(function)
     if free:
         raise InvalidModel(f"{where}: the variable {free[0].name!r}{_from(free[0])} is used and bound nowhere")
     nodes = post_order(function.body, into_functions=False)
@@ -113,7 +113,7 @@ def _computed_type(node: Expr) -> Type | None:
 
 
 def _check_in_primitive(where: str, node: Expr) -> None:
-    if isinstance(node, NOT_IN_PRIMITIVE) or isinstance(node, Call) and isinstance(node.op, Function):
+    if isinstance(node, NOT_IN_PRIMITIVE) or (isinstance(node, Call) and isinstance(node.op, Function)):
         what = f"{type(node).__name__}{_from(node)}"
         raise InvalidModel(f"{where}: a primitive function holds operator calls, variables and scalars, not {what}")
 

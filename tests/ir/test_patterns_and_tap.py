@@ -118,7 +118,7 @@ def test_what_cannot_be_seen_from_outside_is_left_out() -> None:
     module = Module({"main": Function((X,), ops.add(body, always), "main")}, {"main": ("y",)})
     tapped = tap(module)
     verify(tapped.module)
-    assert set(tapped.names) == {"let", "greater", "condition", "always", "if", "end", "add"}
+    assert set(tapped.names) == {"greater", "condition", "always", "end", "add"}
 
 
 def test_last_of_each_origin() -> None:

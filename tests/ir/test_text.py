@@ -51,7 +51,11 @@ def everything() -> Module:
     constant = Constant(np.arange(100, dtype="int64"), origin="table")
     body = Tuple((reshaped, pair, Tuple((top,)), Tuple(()), constant, ops.add(y, y)))
     outputs = ("r", "c", "s", "values", "indices", "table", "y")
-    return Module({"main": Function((x, y), body, "main"), "second": Function((x,), ops.dense(x, weight), "2")}, {"main": outputs, "second": ("o",)}, {"labels": 'a "b"\nc'})
+    return Module(
+        {"main": Function((x, y), body, "main"), "second": Function((x,), ops.dense(x, weight), "2")},
+        {"main": outputs, "second": ("o",)},
+        {"labels": 'a "b"\nc'},
+    )
 
 
 def test_every_kind_of_node_comes_back() -> None:
@@ -68,12 +72,14 @@ def test_layout_of_the_text() -> None:
     conv = ops.conv(x, weight, strides=(2, 2), padding=(1, 1, 1, 1), dilation=(1, 1), groups=1, origin="conv1")
     module = Module({"main": Function((x,), ops.relu(conv, origin="act"), "main")}, {"main": ("y",)})
     printed = round_trip(module)
-    assert "entry @main(%x: float32[1, 3, 8, 8]) outputs(\"y\") {" in printed
+    assert 'entry @main(%x: float32[1, 3, 8, 8]) outputs("y") {' in printed
     assert "  %0 = conv(%x, $conv1.weight) {strides=(2, 2), padding=(1, 1, 1, 1)" in printed
     assert ": float32[1, 4, 4, 4]  # conv1\n  %1 = relu(%0) : float32[1, 4, 4, 4]  # act\n  return %1\n}" in printed
 
 
-@pytest.mark.parametrize("dtype", ["float16", "float32", "float64", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64", "bool"])
+@pytest.mark.parametrize(
+    "dtype", ["float16", "float32", "float64", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64", "bool"]
+)
 @pytest.mark.parametrize("shape", [(), (0, 3), (1,), (3, 2), (5, 7)])
 def test_constants_of_every_dtype(dtype: str, shape: tuple[int, ...]) -> None:
     rng = np.random.default_rng(0)

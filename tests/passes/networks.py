@@ -142,7 +142,11 @@ def row_of_a_sum() -> Module:
     """Case 20: W + 1, then Gather of one row, in float16."""
     w, x = Weights(4, "float16"), Var("i", tensor("int64", 1))
     table = Var("w", tensor("float16", 5, 6))
-    return _module((table, x), ops.gather(ops.add(table, _number(1, "float16")), x, axis=0), ops.gather(ops.add(w(5, 6), _number(1, "float16")), x, axis=0))
+    return _module(
+        (table, x),
+        ops.gather(ops.add(table, _number(1, "float16")), x, axis=0),
+        ops.gather(ops.add(w(5, 6), _number(1, "float16")), x, axis=0),
+    )
 
 
 def random_graph(seed: int, length: int = 25) -> Module:
@@ -173,6 +177,5 @@ def random_graph(seed: int, length: int = 25) -> Module:
 
 
 NETWORKS: dict[str, Callable[[], Module]] = {
-    build.__name__: build
-    for build in (residual, inverted_residual, transformer, computed_shapes, pieces, alias_and_sum, row_of_a_sum)
+    build.__name__: build for build in (residual, inverted_residual, transformer, computed_shapes, pieces, alias_and_sum, row_of_a_sum)
 }

@@ -89,7 +89,10 @@ def test_a_weight_of_two_products_is_transposed_once() -> None:
 
 
 IMAGES = [
-    ("%a = pad(%x) {before=(0, 0, 1, 0), after=(0, 0, 0, 2)}\n %0 = conv(%a, $w) {padding=(0, 1, 0, 0)}", "%0 = conv(%x, $w) {padding=(1, 1, 0, 2)}"),
+    (
+        "%a = pad(%x) {before=(0, 0, 1, 0), after=(0, 0, 0, 2)}\n %0 = conv(%a, $w) {padding=(0, 1, 0, 0)}",
+        "%0 = conv(%x, $w) {padding=(1, 1, 0, 2)}",
+    ),
     ("%0 = adaptive_avg_pool(%x) {output_size=(1, 1)}", "%0 = mean(%x) {axes=(2, 3), keepdims=true}"),
     ("%0 = adaptive_max_pool(%x) {output_size=(1, 1)}", "%0 = max(%x) {axes=(2, 3), keepdims=true}"),
     ("%0 = adaptive_avg_pool(%x) {output_size=(3, 2)}", "%0 = avg_pool(%x) {kernel=(2, 2), strides=(2, 2)}"),

@@ -89,7 +89,9 @@ def test_groups_stay_small() -> None:
     for index in range(200):
         h = ops.relu(h) if index % 2 else ops.add(h, x)  # type: ignore[assignment]
     after = fuse_operators(Module({"main": Function((x,), h, "main")}, {"main": ("y",)}), Options())
-    sizes = [len(calls_of(node.op.body)) for node in post_order(after.main.body) if isinstance(node, Call) and isinstance(node.op, Function)]
+    sizes = [
+        len(calls_of(node.op.body)) for node in post_order(after.main.body) if isinstance(node, Call) and isinstance(node.op, Function)
+    ]
     assert sum(sizes) == 200 and max(sizes) <= MAX_CALLS and len(sizes) <= 8
 
 

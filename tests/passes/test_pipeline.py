@@ -115,5 +115,5 @@ def test_importing_the_folder_as_passes_is_refused() -> None:
 
     spec = importlib.util.spec_from_file_location("passes", Path(pipeline.__file__).parent / "__init__.py")
     assert spec is not None and spec.loader is not None
-    with pytest.raises(ImportError, match="import this package as aotc.passes"):
+    with pytest.raises(ImportError, match=r"import this package as aotc\.passes"):
         spec.loader.exec_module(importlib.util.module_from_spec(spec))

@@ -89,7 +89,9 @@ def test_gelu_by_tanh(half: str, argument: str) -> None:
     ],
 )
 def test_hard_swish(text: str) -> None:
-    before = module(f"(%x: float32[3, 4]) {{\n %a = add(%x, float32(3.0))\n %c = clip(%a) {{minimum=0.0, maximum=6.0}}\n {text}\n return %0\n}}")
+    before = module(
+        f"(%x: float32[3, 4]) {{\n %a = add(%x, float32(3.0))\n %c = clip(%a) {{minimum=0.0, maximum=6.0}}\n {text}\n return %0\n}}"
+    )
     check(simplify_algebra, before, module("(%x: float32[3, 4]) {\n %0 = hard_swish(%x)\n return %0\n}"))
 
 
@@ -112,7 +114,9 @@ def test_layer_norm(normalised: str, squared: str) -> None:
         " %q = multiply(%n, $g)\n %0 = add(%q, $b)\n return %0\n}",
         weights,
     )
-    after = module("symbol n: 1..\n(%x: float32[n, 5, 8]) {\n %0 = layer_norm(%x, $g, $b) {epsilon=9.999999747378752e-06}\n return %0\n}", weights)
+    after = module(
+        "symbol n: 1..\n(%x: float32[n, 5, 8]) {\n %0 = layer_norm(%x, $g, $b) {epsilon=9.999999747378752e-06}\n return %0\n}", weights
+    )
     check(simplify_algebra, before, after)
 
 

@@ -109,7 +109,9 @@ def test_indices_that_nobody_needs() -> None:
         "(%x: float32[1, 2, 6, 6]) {\n %a = max_pool_with_indices(%x) {kernel=(2, 2)}\n %b = %a[0]\n"
         " %c = max_pool_with_indices(%b) {kernel=(3, 3), strides=(2, 2)}\n %0 = %c[0]\n return %0\n}"
     )
-    after = module("(%x: float32[1, 2, 6, 6]) {\n %a = max_pool(%x) {kernel=(2, 2)}\n %0 = max_pool(%a) {kernel=(3, 3), strides=(2, 2)}\n return %0\n}")
+    after = module(
+        "(%x: float32[1, 2, 6, 6]) {\n %a = max_pool(%x) {kernel=(2, 2)}\n %0 = max_pool(%a) {kernel=(3, 3), strides=(2, 2)}\n return %0\n}"
+    )
     check(eliminate_dead, before, after)
 
 
@@ -141,7 +143,9 @@ def test_dense_weights_are_packed() -> None:
     for unit in range(6):
         packed[unit // 4, :, unit % 4] = w[unit]
     before = module("symbol n: 1..\n(%x: float32[n, 3]) {\n %0 = dense(%x, $w)\n return %0\n}", {"w": w})
-    after = module("symbol n: 1..\n(%x: float32[n, 3]) {\n %0 = packed_dense(%x, $w~packed4) {units=6}\n return %0\n}", {"w~packed4": packed})
+    after = module(
+        "symbol n: 1..\n(%x: float32[n, 3]) {\n %0 = packed_dense(%x, $w~packed4) {units=6}\n return %0\n}", {"w~packed4": packed}
+    )
     check(pack_weights, before, after, Options(dense_block=4))
 
 
@@ -151,4 +155,6 @@ def test_no_packing_for_few_outputs_or_without_blocks(options: Options) -> None:
 
 
 def test_weights_that_are_computed_stay() -> None:
-    check(pack_weights, module("(%x: float32[2, 3], %w: float32[8, 3]) {\n %0 = dense(%x, %w)\n return %0\n}"), None, Options(dense_block=8))
+    check(
+        pack_weights, module("(%x: float32[2, 3], %w: float32[8, 3]) {\n %0 = dense(%x, %w)\n return %0\n}"), None, Options(dense_block=8)
+    )
