@@ -55,7 +55,15 @@ typedef struct {
     int32_t device_id;
 } DLDevice;
 
-typedef enum { kDLInt = 0U, kDLUInt = 1U, kDLFloat = 2U, kDLOpaqueHandle = 3U, kDLBfloat = 4U, kDLComplex = 5U, kDLBool = 6U } DLDataTypeCode;
+typedef enum {
+    kDLInt = 0U,
+    kDLUInt = 1U,
+    kDLFloat = 2U,
+    kDLOpaqueHandle = 3U,
+    kDLBfloat = 4U,
+    kDLComplex = 5U,
+    kDLBool = 6U
+} DLDataTypeCode;
 
 typedef struct {
     uint8_t code; /* DLDataTypeCode */
@@ -155,10 +163,10 @@ typedef struct aotc_session_options {
 /* ---- What the runtime tells ---- */
 
 typedef struct aotc_dim {
-    int64_t value;        /* the extent, or -1 when it is known only at run time */
-    int64_t minimum;      /* value, or the least extent */
-    int64_t maximum;      /* value, or the largest extent; -1: without bound */
-    const char *symbol;   /* NULL for a known extent, else the name, or the expression over names, e.g. "2*sequence" */
+    int64_t value;      /* the extent, or -1 when it is known only at run time */
+    int64_t minimum;    /* value, or the least extent */
+    int64_t maximum;    /* value, or the largest extent; -1: without bound */
+    const char *symbol; /* NULL for a known extent, else the name, or the expression over names, e.g. "2*sequence" */
 } aotc_dim;
 
 typedef struct aotc_tensor_info {
@@ -169,28 +177,28 @@ typedef struct aotc_tensor_info {
 } aotc_tensor_info;
 
 typedef struct aotc_step_info {
-    uint32_t size;         /* set by the caller: sizeof(aotc_step_info) */
-    uint32_t is_copy;      /* 1: a copy, 0: a kernel */
-    const char *name;      /* the user's name of the node; lives as long as the model */
-    const char *label;     /* the operators fused into the step */
-    const char *kernel;    /* the kernel's symbol; "" for a copy */
-    uint64_t runs;         /* timed runs since profiling was last switched on */
-    uint64_t total_ns;     /* wall-clock nanoseconds of these */
-    uint64_t last_ns;      /* of the latest */
-    int64_t flops;         /* floating-point operations in one run at the latest shape; 0: unknown or none yet */
-    int64_t tasks;         /* parts into which the step can be cut at the latest shape */
+    uint32_t size;      /* set by the caller: sizeof(aotc_step_info) */
+    uint32_t is_copy;   /* 1: a copy, 0: a kernel */
+    const char *name;   /* the user's name of the node; lives as long as the model */
+    const char *label;  /* the operators fused into the step */
+    const char *kernel; /* the kernel's symbol; "" for a copy */
+    uint64_t runs;      /* timed runs since profiling was last switched on */
+    uint64_t total_ns;  /* wall-clock nanoseconds of these */
+    uint64_t last_ns;   /* of the latest */
+    int64_t flops;      /* floating-point operations in one run at the latest shape; 0: unknown or none yet */
+    int64_t tasks;      /* parts into which the step can be cut at the latest shape */
 } aotc_step_info;
 
 typedef struct aotc_memory_info {
-    uint32_t size; /* set by the caller: sizeof(aotc_memory_info) */
-    uint32_t shape_plans;    /* input shapes remembered now */
-    uint64_t weights;        /* bytes of weights in the file, shared by all sessions and processes */
-    uint64_t arena;          /* bytes that the session's arena has now */
-    uint64_t planned;        /* bytes that the latest shape needs of it */
-    uint64_t lower_bound;    /* bytes of the largest set of buffers that are alive at once at the latest shape */
-    uint64_t outputs;        /* bytes held for outputs that are not bound */
-    uint64_t total;          /* all bytes that the session holds, its own tables included, weights not */
-    uint64_t peak;           /* the most that total has been */
+    uint32_t size;        /* set by the caller: sizeof(aotc_memory_info) */
+    uint32_t shape_plans; /* input shapes remembered now */
+    uint64_t weights;     /* bytes of weights in the file, shared by all sessions and processes */
+    uint64_t arena;       /* bytes that the session's arena has now */
+    uint64_t planned;     /* bytes that the latest shape needs of it */
+    uint64_t lower_bound; /* bytes of the largest set of buffers that are alive at once at the latest shape */
+    uint64_t outputs;     /* bytes held for outputs that are not bound */
+    uint64_t total;       /* all bytes that the session holds, its own tables included, weights not */
+    uint64_t peak;        /* the most that total has been */
 } aotc_memory_info;
 
 /* ---- The file's function table. Applications use the functions below it. ---- */
@@ -216,8 +224,7 @@ struct aotc_api {
                                int64_t *shape, aotc_error *error);
     aotc_status (*pool_create)(aotc_model_t *model, uint32_t num_threads, aotc_pool_t **pool, aotc_error *error);
     aotc_status (*pool_destroy)(aotc_pool_t *pool, aotc_error *error);
-    aotc_status (*session_create)(aotc_model_t *model, const aotc_session_options *options, aotc_session_t **session,
-                                  aotc_error *error);
+    aotc_status (*session_create)(aotc_model_t *model, const aotc_session_options *options, aotc_session_t **session, aotc_error *error);
     aotc_status (*session_destroy)(aotc_session_t *session, aotc_error *error);
     aotc_status (*bind_input)(aotc_session_t *session, size_t input, const DLTensor *tensor, aotc_error *error);
     aotc_status (*bind_output)(aotc_session_t *session, size_t output, const DLTensor *tensor, aotc_error *error);
@@ -290,8 +297,7 @@ aotc_status aotc_pool_destroy(aotc_pool_t *pool, aotc_error *error);
 
 /* A session for one entry point. options may be NULL. The arena is reserved here when all shapes are known, otherwise on the first
  * run of each larger shape; memory for outputs that are not bound on the first run that needs it. */
-aotc_status aotc_session_create(aotc_model_t *model, const aotc_session_options *options, aotc_session_t **session,
-                                aotc_error *error);
+aotc_status aotc_session_create(aotc_model_t *model, const aotc_session_options *options, aotc_session_t **session, aotc_error *error);
 
 /* Frees the session and the outputs it holds. AOTC_BUSY while it runs. NULL is fine. */
 aotc_status aotc_session_destroy(aotc_session_t *session, aotc_error *error);

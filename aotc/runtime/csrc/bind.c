@@ -70,7 +70,8 @@ static aotc_status check_shape(const subject *self, const DLTensor *tensor) {
 static aotc_status check_memory(const subject *self, const DLTensor *tensor, char **data) {
     if (!is_compact(tensor))
         return fail(self->error, AOTC_INVALID_ARGUMENT,
-                    "%s '%s' should lie in memory row by row without gaps and has other strides; make it contiguous", self->kind, self->name);
+                    "%s '%s' should lie in memory row by row without gaps and has other strides; make it contiguous", self->kind,
+                    self->name);
     uint64_t bytes = plan_itemsize(self->tensor->dtype);
     for (uint32_t axis = 0; axis < self->tensor->dims.count; axis++) bytes *= (uint64_t)tensor->shape[axis];
     if (!tensor->data && bytes)
@@ -78,8 +79,9 @@ static aotc_status check_memory(const subject *self, const DLTensor *tensor, cha
                     self->kind, self->name, bytes);
     *data = tensor->data ? (char *)tensor->data + tensor->byte_offset : NULL;
     if ((uintptr_t)*data % plan_itemsize(self->tensor->dtype) != 0)
-        return fail(self->error, AOTC_INVALID_ARGUMENT, "%s '%s' is at the address %p, which is not a multiple of its element size %u; align it",
-                    self->kind, self->name, (void *)*data, (unsigned)plan_itemsize(self->tensor->dtype));
+        return fail(self->error, AOTC_INVALID_ARGUMENT,
+                    "%s '%s' is at the address %p, which is not a multiple of its element size %u; align it", self->kind, self->name,
+                    (void *)*data, (unsigned)plan_itemsize(self->tensor->dtype));
     return AOTC_OK;
 }
 
@@ -87,11 +89,12 @@ static aotc_status check_tensor(const subject *self, const DLTensor *tensor, cha
     const plan_dtype *expected = &plan_dtypes[self->tensor->dtype];
     text unknown = {0};
     if (tensor->device.device_type != kDLCPU && tensor->device.device_type != kDLCUDAHost)
-        return fail(self->error, AOTC_INVALID_ARGUMENT, "%s '%s' should be in host memory and is in %s (DLPack device %d); copy it to the host",
-                    self->kind, self->name, device_name((int32_t)tensor->device.device_type), (int)tensor->device.device_type);
+        return fail(self->error, AOTC_INVALID_ARGUMENT,
+                    "%s '%s' should be in host memory and is in %s (DLPack device %d); copy it to the host", self->kind, self->name,
+                    device_name((int32_t)tensor->device.device_type), (int)tensor->device.device_type);
     if (tensor->dtype.code != expected->code || tensor->dtype.bits != expected->bits || tensor->dtype.lanes != 1)
-        return fail(self->error, AOTC_INVALID_ARGUMENT, "%s '%s' should be %s and is %s; convert it", self->kind, self->name, expected->name,
-                    dtype_name(tensor->dtype, &unknown));
+        return fail(self->error, AOTC_INVALID_ARGUMENT, "%s '%s' should be %s and is %s; convert it", self->kind, self->name,
+                    expected->name, dtype_name(tensor->dtype, &unknown));
     aotc_status status = check_shape(self, tensor);
     return status ? status : check_memory(self, tensor, data);
 }
@@ -175,7 +178,8 @@ aotc_status rt_output_shape(aotc_session_t *self, size_t output, int64_t *shape,
     int64_t symbols[PLAN_MAX_SYMBOLS];
     aotc_status status = AOTC_OK;
     if (output >= self->view->record->outputs.count) status = no_such("output", output, self->view->record->outputs.count, error);
-    else if (!shape && self->view->outputs[output].dims.count) status = fail(error, AOTC_INVALID_ARGUMENT, "the place for the shape is NULL");
+    else if (!shape && self->view->outputs[output].dims.count)
+        status = fail(error, AOTC_INVALID_ARGUMENT, "the place for the shape is NULL");
     if (!status) status = session_inputs_are_bound(self, error);
     if (!status) status = shapes_symbols(self->plan, self->view, self->input_shapes, symbols, error);
     if (!status) status = shapes_output(self->plan, self->view, symbols, output, shape, error);

@@ -28,7 +28,8 @@ static aotc_status no_room(const char *name, aotc_error *error) {
 aotc_status rt_step_info(aotc_session_t *self, size_t number, aotc_step_info *info, aotc_error *error) {
     if (!info || info->size < sizeof info->size) return no_room("aotc_step_info", error);
     if (number >= rt_step_count(self))
-        return fail(error, AOTC_INVALID_ARGUMENT, "there is no step %zu; the entry point has %zu, counted from 0", number, rt_step_count(self));
+        return fail(error, AOTC_INVALID_ARGUMENT, "there is no step %zu; the entry point has %zu, counted from 0", number,
+                    rt_step_count(self));
     if (!session_enter(self)) return session_is_busy(error);
     const plan_step *step = &self->view->steps[number];
     const step_clock *clock = &self->clocks[number];

@@ -27,7 +27,7 @@ struct aotc_model_t {
     aotc_allocator allocator;
     aotc_log_fn log;
     void *log_context;
-    size_t bytes;           /* of this struct with all that follows it */
+    size_t bytes;      /* of this struct with all that follows it */
     atomic_uint users; /* sessions and pools */
 };
 
@@ -85,11 +85,11 @@ struct aotc_session_t {
     size_t plan_bytes;
     shape_plan *current; /* the latest, or NULL */
     uint64_t uses;
-    int64_t *key;            /* the dims of all inputs in a row: the slots' dims point into it */
+    int64_t *key;                 /* the dims of all inputs in a row: the slots' dims point into it */
     const int64_t **input_shapes; /* each slot's dims */
-    uint32_t *order, *placed; /* scratch of memory.c: one for each buffer */
-    void **pointers;         /* scratch of one step */
-    int64_t *dims;           /* scratch of one step */
+    uint32_t *order, *placed;     /* scratch of memory.c: one for each buffer */
+    void **pointers;              /* scratch of one step */
+    int64_t *dims;                /* scratch of one step */
     step_clock *clocks;
 
     bool ready;   /* nothing was bound since the latest successful prepare */
@@ -184,8 +184,8 @@ size_t rt_input_count(const aotc_model_t *model, size_t entry_point);
 size_t rt_output_count(const aotc_model_t *model, size_t entry_point);
 const aotc_tensor_info *rt_input_info(const aotc_model_t *model, size_t entry_point, size_t input);
 const aotc_tensor_info *rt_output_info(const aotc_model_t *model, size_t entry_point, size_t output);
-aotc_status rt_infer_shape(const aotc_model_t *model, size_t entry_point, const int64_t *const *input_shapes, size_t output,
-                           int64_t *shape, aotc_error *error);
+aotc_status rt_infer_shape(const aotc_model_t *model, size_t entry_point, const int64_t *const *input_shapes, size_t output, int64_t *shape,
+                           aotc_error *error);
 aotc_status rt_pool_create(aotc_model_t *model, uint32_t num_threads, aotc_pool_t **pool, aotc_error *error);
 aotc_status rt_pool_destroy(aotc_pool_t *pool, aotc_error *error);
 void rt_pool_acquire(aotc_pool_t *pool);

@@ -22,16 +22,18 @@ aotc_status session_allocate(aotc_session_t *self, uint64_t bytes, const char *w
     *memory = NULL;
     if (self->limit && (self->held > self->limit || bytes > self->limit - self->held)) {
         return fail(error, AOTC_OUT_OF_MEMORY,
-             "%s needs %" PRIu64 " bytes and the session holds %" PRIu64 " already, its memory_limit is %" PRIu64
-             "; raise the limit or use smaller inputs",
-             what, bytes, self->held, self->limit);
+                    "%s needs %" PRIu64 " bytes and the session holds %" PRIu64 " already, its memory_limit is %" PRIu64
+                    "; raise the limit or use smaller inputs",
+                    what, bytes, self->held, self->limit);
     }
     void *made = bytes > SIZE_MAX ? NULL : self->allocator.allocate(self->allocator.context, (size_t)bytes, PLAN_ALIGNMENT);
     if (!made)
-        return fail(error, AOTC_OUT_OF_MEMORY, "the allocator refused %" PRIu64 " bytes for %s; free memory or use smaller inputs", bytes, what);
+        return fail(error, AOTC_OUT_OF_MEMORY, "the allocator refused %" PRIu64 " bytes for %s; free memory or use smaller inputs", bytes,
+                    what);
     if ((uintptr_t)made % PLAN_ALIGNMENT != 0) {
         self->allocator.release(self->allocator.context, made, (size_t)bytes);
-        return fail(error, AOTC_INVALID_ARGUMENT, "the allocator was asked for memory aligned to %u bytes and gave %p; align it", PLAN_ALIGNMENT, made);
+        return fail(error, AOTC_INVALID_ARGUMENT, "the allocator was asked for memory aligned to %u bytes and gave %p; align it",
+                    PLAN_ALIGNMENT, made);
     }
     self->held += bytes;
     if (self->held > self->peak) self->peak = self->held;

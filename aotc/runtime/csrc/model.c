@@ -3,8 +3,8 @@
 
 #include "internal.h"
 
-static void describe_tensors(const plan *plan, const plan_view *view, const plan_tensor *tensors, uint32_t count,
-                             aotc_tensor_info *infos, carver *memory) {
+static void describe_tensors(const plan *plan, const plan_view *view, const plan_tensor *tensors, uint32_t count, aotc_tensor_info *infos,
+                             carver *memory) {
     for (uint32_t i = 0; i < count; i++) {
         uint32_t rank = tensors[i].dims.count;
         aotc_dim *dims = carve(memory, rank, sizeof *dims);
@@ -94,8 +94,7 @@ aotc_status rt_model_create(const aotc_model_options *given, aotc_model_t **mode
 aotc_status rt_model_destroy(aotc_model_t *self, aotc_error *error) {
     if (!self) return succeed(error);
     unsigned users = atomic_load(&self->users);
-    if (users)
-        return fail(error, AOTC_BUSY, "%u sessions or pools of the model %s are still open; destroy them first", users, self->path);
+    if (users) return fail(error, AOTC_BUSY, "%u sessions or pools of the model %s are still open; destroy them first", users, self->path);
     aotc_allocator allocator = self->allocator;
     allocator.release(allocator.context, self, self->bytes);
     return succeed(error);

@@ -55,9 +55,7 @@ uint64_t plan_hash(const void *data, uint64_t size) {
     return hash;
 }
 
-static const void *table(const plan_header *header, uint32_t number) {
-    return (const char *)header + header->tables[number].offset;
-}
+static const void *table(const plan_header *header, uint32_t number) { return (const char *)header + header->tables[number].offset; }
 
 static uint32_t table_size(const plan *self, uint32_t number) { return self->header->tables[number].count; }
 
@@ -162,8 +160,10 @@ static aotc_status check_buffers(const checker *self) {
         if (buffer->size >= entry->exprs.count) return damaged(self, "buffer", i, "its size");
         if (buffer->first_step > buffer->last_step || buffer->last_step >= entry->steps.count)
             return damaged(self, "buffer", i, "its lifetime");
-        if ((entry->arena_size >= 0) != (buffer->has_offset != 0)) return damaged(self, "buffer", i, "offset without an arena size, or none with one");
-        if (buffer->has_offset && (buffer->offset < 0 || buffer->offset % PLAN_ALIGNMENT != 0)) return damaged(self, "buffer", i, "its offset");
+        if ((entry->arena_size >= 0) != (buffer->has_offset != 0))
+            return damaged(self, "buffer", i, "offset without an arena size, or none with one");
+        if (buffer->has_offset && (buffer->offset < 0 || buffer->offset % PLAN_ALIGNMENT != 0))
+            return damaged(self, "buffer", i, "its offset");
     }
     return entry->arena_size >= -1 ? AOTC_OK : damaged(self, "arena of", (uint64_t)entry->arena_size, "its size");
 }
@@ -242,8 +242,12 @@ aotc_status plan_open(const void *data, uint64_t size, uint32_t kernels, plan *o
     aotc_status status = check_header(data, size, error);
     if (status) return status;
     const plan_header *header = data;
-    *out = (plan){.header = header, .strings = table(header, TABLE_STRINGS), .indices = table(header, TABLE_INDICES),
-                  .dims = table(header, TABLE_DIMS), .code = table(header, TABLE_CODE), .kernels = table(header, TABLE_KERNELS),
+    *out = (plan){.header = header,
+                  .strings = table(header, TABLE_STRINGS),
+                  .indices = table(header, TABLE_INDICES),
+                  .dims = table(header, TABLE_DIMS),
+                  .code = table(header, TABLE_CODE),
+                  .kernels = table(header, TABLE_KERNELS),
                   .entries = table(header, TABLE_ENTRIES)};
     checker self = {.plan = out, .error = error};
     uint32_t strings = table_size(out, TABLE_STRINGS);

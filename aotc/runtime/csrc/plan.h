@@ -20,18 +20,18 @@
 #define PLAN_MAX_DEPTH 64u /* stack places that an expression may need */
 
 enum {
-    TABLE_STRINGS,  /* bytes; each string ends with a zero byte */
-    TABLE_INDICES,  /* uint32_t: dims of values and steps, arguments of steps */
-    TABLE_DIMS,     /* plan_dim: dims of inputs and outputs */
-    TABLE_CODE,     /* plan_code */
-    TABLE_EXPRS,    /* plan_expr */
-    TABLE_SYMBOLS,  /* plan_symbol */
-    TABLE_KERNELS,  /* plan_kernel */
-    TABLE_TENSORS,  /* plan_tensor */
-    TABLE_VALUES,   /* plan_value */
-    TABLE_BUFFERS,  /* plan_buffer */
-    TABLE_STEPS,    /* plan_step */
-    TABLE_ENTRIES,  /* plan_entry */
+    TABLE_STRINGS, /* bytes; each string ends with a zero byte */
+    TABLE_INDICES, /* uint32_t: dims of values and steps, arguments of steps */
+    TABLE_DIMS,    /* plan_dim: dims of inputs and outputs */
+    TABLE_CODE,    /* plan_code */
+    TABLE_EXPRS,   /* plan_expr */
+    TABLE_SYMBOLS, /* plan_symbol */
+    TABLE_KERNELS, /* plan_kernel */
+    TABLE_TENSORS, /* plan_tensor */
+    TABLE_VALUES,  /* plan_value */
+    TABLE_BUFFERS, /* plan_buffer */
+    TABLE_STEPS,   /* plan_step */
+    TABLE_ENTRIES, /* plan_entry */
     TABLE_COUNT
 };
 

@@ -7,7 +7,8 @@
 #include "internal.h"
 
 static aotc_status wrong_plan(const char *what, uint32_t number, const char *problem, aotc_error *error) {
-    return fail(error, AOTC_INVALID_FILE, "the plan is wrong at these shapes: %s %u %s; report this with the model", what, (unsigned)number, problem);
+    return fail(error, AOTC_INVALID_FILE, "the plan is wrong at these shapes: %s %u %s; report this with the model", what, (unsigned)number,
+                problem);
 }
 
 static aotc_status check_outputs(const plan *plan, const plan_view *view, const int64_t *exprs, aotc_error *error) {
@@ -47,7 +48,8 @@ static aotc_status check_values(const plan *plan, const plan_view *view, const i
         if (!shapes_countable(shape, value->shape.count))
             return shapes_too_large("a tensor of step", name_of_value(plan, view, i), shape, value->shape.count, error);
         uint64_t room = storage_bytes(plan, view, value, exprs), bytes = shapes_value_bytes(plan, value, exprs);
-        if (offset < 0 || (uint64_t)offset > room || bytes > room - (uint64_t)offset) return wrong_plan("value", i, "leaves its memory", error);
+        if (offset < 0 || (uint64_t)offset > room || bytes > room - (uint64_t)offset)
+            return wrong_plan("value", i, "leaves its memory", error);
         if (offset % plan_itemsize(value->dtype) != 0) return wrong_plan("value", i, "is not aligned", error);
     }
     return AOTC_OK;
@@ -60,7 +62,8 @@ static aotc_status check_buffers(const plan_view *view, const int64_t *exprs, ao
         if (size < 0 || size > INT64_C(1) << 47) return wrong_plan("buffer", i, "has an impossible size", error);
         total += (uint64_t)size;
         if (total > UINT64_C(1) << 47) return wrong_plan("buffer", i, "has an impossible size", error);
-        if (view->buffers[i].has_offset && view->buffers[i].offset > INT64_C(1) << 47) return wrong_plan("buffer", i, "has an impossible offset", error);
+        if (view->buffers[i].has_offset && view->buffers[i].offset > INT64_C(1) << 47)
+            return wrong_plan("buffer", i, "has an impossible offset", error);
     }
     return AOTC_OK;
 }
@@ -76,7 +79,8 @@ static aotc_status check_offsets(const plan_view *view, const shape_plan *made, 
             const plan_buffer *b = &view->buffers[k];
             uint64_t b_end = made->offsets[k] + (uint64_t)made->exprs[b->size];
             bool together = a->first_step <= b->last_step && b->first_step <= a->last_step;
-            if (together && made->exprs[b->size] && made->offsets[i] < b_end && made->offsets[k] < a_end) return wrong_plan("buffer", i, "overlaps another", error);
+            if (together && made->exprs[b->size] && made->offsets[i] < b_end && made->offsets[k] < a_end)
+                return wrong_plan("buffer", i, "overlaps another", error);
         }
     }
     return AOTC_OK;
@@ -95,7 +99,8 @@ static aotc_status check_steps(const plan *plan, const plan_view *view, const in
     for (uint32_t i = 0; i < view->record->steps.count; i++) {
         const plan_step *step = &view->steps[i];
         const uint32_t *arguments = plan->indices + step->arguments.first;
-        if (exprs[step->tasks] < 0 || exprs[step->tasks] > MAX_ELEMENTS) return wrong_plan("step", i, "has an impossible number of tasks", error);
+        if (exprs[step->tasks] < 0 || exprs[step->tasks] > MAX_ELEMENTS)
+            return wrong_plan("step", i, "has an impossible number of tasks", error);
         for (uint32_t k = 0; k < step->dims.count; k++) {
             int64_t dim = exprs[plan->indices[step->dims.first + k]];
             if (dim < -MAX_ELEMENTS || dim > MAX_ELEMENTS) return wrong_plan("step", i, "has a dim beyond 32 bits", error);
@@ -106,7 +111,8 @@ static aotc_status check_steps(const plan *plan, const plan_view *view, const in
                     return wrong_plan("step", i, "writes what it also reads", error);
         if (step->kind != STEP_COPY) continue;
         const plan_value *from = &view->values[arguments[0]], *to = &view->values[arguments[1]];
-        if (shapes_value_bytes(plan, from, exprs) != shapes_value_bytes(plan, to, exprs)) return wrong_plan("step", i, "copies between sizes", error);
+        if (shapes_value_bytes(plan, from, exprs) != shapes_value_bytes(plan, to, exprs))
+            return wrong_plan("step", i, "copies between sizes", error);
     }
     return AOTC_OK;
 }
@@ -125,7 +131,8 @@ static aotc_status compute(aotc_session_t *self, shape_plan *made, aotc_error *e
     if (view->record->arena_size >= 0) {
         for (uint32_t i = 0; i < view->record->buffers.count; i++) made->offsets[i] = (uint64_t)view->buffers[i].offset;
         made->arena_bytes = (uint64_t)view->record->arena_size;
-        made->lower_bound = view->record->arena_lower_bound >= 0 ? (uint64_t)view->record->arena_lower_bound : memory_lower_bound(view, made->exprs);
+        made->lower_bound =
+            view->record->arena_lower_bound >= 0 ? (uint64_t)view->record->arena_lower_bound : memory_lower_bound(view, made->exprs);
         if ((status = check_offsets(view, made, error))) return status;
     } else {
         made->arena_bytes = memory_place(view, made->exprs, self->order, self->placed, made->offsets);

@@ -101,7 +101,8 @@ static bool run_part(aotc_pool_t *self, uint32_t part) {
 }
 
 static bool take(worker *slot) {
-    return atomic_load_explicit(&slot->available, memory_order_relaxed) && atomic_exchange_explicit(&slot->available, 0, memory_order_acquire);
+    return atomic_load_explicit(&slot->available, memory_order_relaxed) &&
+           atomic_exchange_explicit(&slot->available, 0, memory_order_acquire);
 }
 
 static bool any_available(aotc_pool_t *self, memory_order order) {
@@ -206,7 +207,7 @@ static uint32_t usable_processors(void) {
     cpu_set_t set;
     CPU_ZERO(&set);
     int count = sched_getaffinity(0, sizeof set, &set) == 0 ? CPU_COUNT(&set) : (int)sysconf(_SC_NPROCESSORS_ONLN);
-    return count < 1 ? 1u : count > (int)MAX_THREADS ? MAX_THREADS : (uint32_t)count;
+    return count<1 ? 1u : count>(int) MAX_THREADS ? MAX_THREADS : (uint32_t)count;
 }
 
 static void end_workers(aotc_pool_t *self) {
@@ -251,8 +252,9 @@ aotc_status rt_pool_create(aotc_model_t *model, uint32_t num_threads, aotc_pool_
     uint32_t processors = usable_processors();
     if (num_threads == 0) num_threads = processors;
     if (num_threads > MAX_THREADS)
-        return fail(error, AOTC_INVALID_ARGUMENT, "%u threads were asked for, a pool has at most %u; ask for fewer, or 0 for one a processor",
-                    (unsigned)num_threads, MAX_THREADS);
+        return fail(error, AOTC_INVALID_ARGUMENT,
+                    "%u threads were asked for, a pool has at most %u; ask for fewer, or 0 for one a processor", (unsigned)num_threads,
+                    MAX_THREADS);
     size_t head = (sizeof(aotc_pool_t) + LINE - 1) / LINE * LINE, bytes = head + (num_threads - 1) * sizeof(worker);
     aotc_pool_t *self = model->allocator.allocate(model->allocator.context, bytes, LINE);
     if (!self) return fail(error, AOTC_OUT_OF_MEMORY, "the allocator refused %zu bytes for a pool; free memory", bytes);
@@ -270,8 +272,8 @@ aotc_status rt_pool_create(aotc_model_t *model, uint32_t num_threads, aotc_pool_
         uint32_t started = self->started;
         end_workers(self);
         release_memory(self);
-        return fail(error, AOTC_SYSTEM, "the system started %u of %u threads (error %d); ask for fewer, or raise its limits", (unsigned)started,
-                    (unsigned)(num_threads - 1), problem);
+        return fail(error, AOTC_SYSTEM, "the system started %u of %u threads (error %d); ask for fewer, or raise its limits",
+                    (unsigned)started, (unsigned)(num_threads - 1), problem);
     }
     *pool = self;
     return succeed(error);

@@ -52,7 +52,8 @@ static aotc_status check_overlaps(aotc_session_t *self, aotc_error *error) {
         }
         for (uint32_t k = 0; k < i; k++) {
             output_slot *other = &self->outputs[k];
-            uint64_t other_bytes = other->bound ? shapes_tensor_bytes(self->plan, &self->view->outputs[k], self->current->exprs) : other->owned_bytes;
+            uint64_t other_bytes =
+                other->bound ? shapes_tensor_bytes(self->plan, &self->view->outputs[k], self->current->exprs) : other->owned_bytes;
             if (ranges_overlap(slot->data, bytes, other->data, other_bytes))
                 return fail(error, AOTC_INVALID_ARGUMENT, "outputs '%s' and '%s' share memory; use other memory for one of them", name,
                             plan_string(self->plan, self->view->outputs[k].name));
@@ -82,7 +83,8 @@ static aotc_status prepare_output(aotc_session_t *self, uint32_t number, aotc_er
     text_shape(&expected, slot->dims, rank);
     text_shape(&got, slot->bound_dims, rank);
     return fail(error, AOTC_INVALID_ARGUMENT,
-                "output '%s' has the shape %s for these inputs and is bound to a tensor of shape %s; bind one of the right shape, or NULL to let the session hold it",
+                "output '%s' has the shape %s for these inputs and is bound to a tensor of shape %s; bind one of the right shape, or NULL "
+                "to let the session hold it",
                 plan_string(self->plan, tensor->name), expected.data, got.data);
 }
 
@@ -135,14 +137,16 @@ static void *address(const aotc_session_t *self, const plan_value *value) {
     return base ? base + self->current->exprs[value->offset] : NULL;
 }
 
-static aotc_status step_failed(const aotc_session_t *self, const plan_step *step, int32_t code, int64_t done, int64_t tasks, aotc_error *error) {
+static aotc_status step_failed(const aotc_session_t *self, const plan_step *step, int32_t code, int64_t done, int64_t tasks,
+                               aotc_error *error) {
     const char *source = plan_string(self->plan, step->source), *label = plan_string(self->plan, step->label);
     if (code == BAD_RANGE || (code == 0 && done != tasks))
         return fail(error, AOTC_KERNEL_FAILED,
-                    "step '%s' (%s): parallel_for should run each of the %" PRId64 " tasks once and ran %" PRId64 " in proper ranges; correct it",
+                    "step '%s' (%s): parallel_for should run each of the %" PRId64 " tasks once and ran %" PRId64
+                    " in proper ranges; correct it",
                     source, label, tasks, done);
-    return fail(error, AOTC_KERNEL_FAILED, "step '%s' (%s) failed: its kernel returned %" PRId32 "; report this with the model and its inputs",
-                source, label, code);
+    return fail(error, AOTC_KERNEL_FAILED,
+                "step '%s' (%s) failed: its kernel returned %" PRId32 "; report this with the model and its inputs", source, label, code);
 }
 
 static aotc_status run_kernel(aotc_session_t *self, const plan_step *step, aotc_error *error) {

@@ -6,7 +6,8 @@
 #define DEFAULT_SHAPE_PLANS 16u
 
 aotc_status session_is_busy(aotc_error *error) {
-    return fail(error, AOTC_BUSY, "the session is in use by another thread; give each thread a session of its own (they share the weights)");
+    return fail(error, AOTC_BUSY,
+                "the session is in use by another thread; give each thread a session of its own (they share the weights)");
 }
 
 static aotc_status read_options(const aotc_model_t *model, const aotc_session_options *given, aotc_session_options *options,
@@ -120,8 +121,9 @@ static aotc_status set_up_threads(aotc_session_t *self, const aotc_session_optio
     if (api->abi_version != AOTC_ABI_VERSION) {
         uint32_t version = api->abi_version;
         self->pool = NULL;
-        return fail(error, AOTC_WRONG_VERSION, "the pool was made by a file of ABI version %u, this one has %u; make the pool with this model",
-                    (unsigned)version, AOTC_ABI_VERSION);
+        return fail(error, AOTC_WRONG_VERSION,
+                    "the pool was made by a file of ABI version %u, this one has %u; make the pool with this model", (unsigned)version,
+                    AOTC_ABI_VERSION);
     }
     api->pool_acquire(self->pool);
     self->parallel_for = api->pool_parallel_for;

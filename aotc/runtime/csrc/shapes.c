@@ -30,7 +30,8 @@ static aotc_status wrong_shape(const plan *plan, const plan_view *view, uint32_t
     shapes_declared(&declared, plan, view, &view->inputs[input]);
     text_shape(&got, shape, view->inputs[input].dims.count);
     return fail(error, AOTC_INVALID_ARGUMENT,
-                "input '%s' should have the shape %s and has %s: dim %u must be %" PRId64 " here; change the input, or build the model for such shapes",
+                "input '%s' should have the shape %s and has %s: dim %u must be %" PRId64
+                " here; change the input, or build the model for such shapes",
                 plan_string(plan, view->inputs[input].name), declared.data, got.data, (unsigned)axis, expected);
 }
 
@@ -51,8 +52,10 @@ bool shapes_countable(const int64_t *dims, uint32_t rank) {
 aotc_status shapes_too_large(const char *what, const char *name, const int64_t *dims, uint32_t rank, aotc_error *error) {
     text shape = {0};
     text_shape(&shape, dims, rank);
-    return fail(error, AOTC_INVALID_ARGUMENT, "%s '%s' would have the shape %s; dims may not be negative and a tensor holds fewer than 2^31 elements: change the input sizes",
-                what, name, shape.data);
+    return fail(
+        error, AOTC_INVALID_ARGUMENT,
+        "%s '%s' would have the shape %s; dims may not be negative and a tensor holds fewer than 2^31 elements: change the input sizes",
+        what, name, shape.data);
 }
 
 aotc_status shapes_symbols(const plan *plan, const plan_view *view, const int64_t *const *input_shapes, int64_t *symbols,

@@ -49,7 +49,8 @@ static void info(void) {
     CHECK(m.api->entry_point_count(m.model) == 1 && strcmp(m.api->entry_point_name(m.model, 0), "main") == 0);
     CHECK(m.api->entry_point_name(m.model, 1) == NULL);
     CHECK(m.api->input_count(m.model, 0) == 2 && m.api->output_count(m.model, 0) == 2 && m.api->input_count(m.model, 1) == 0);
-    CHECK(m.api->input_info(m.model, 0, 2) == NULL && m.api->output_info(m.model, 0, 2) == NULL && m.api->output_info(m.model, 9, 0) == NULL);
+    CHECK(m.api->input_info(m.model, 0, 2) == NULL && m.api->output_info(m.model, 0, 2) == NULL &&
+          m.api->output_info(m.model, 9, 0) == NULL);
     const aotc_tensor_info *x = m.api->input_info(m.model, 0, 0), *mask = m.api->input_info(m.model, 0, 1);
     CHECK(strcmp(x->name, "x") == 0 && x->rank == 3 && x->dtype.code == kDLFloat && x->dtype.bits == 32 && x->dtype.lanes == 1);
     CHECK(x->dims[0].value == -1 && x->dims[0].minimum == 1 && x->dims[0].maximum == 64 && strcmp(x->dims[0].symbol, "batch") == 0);
@@ -217,7 +218,6 @@ static void two_models(void) {
     close_model(&again);
 }
 
-const test_case basic_cases[] = {{"static", static_model}, {"info", info},
-                                 {"dynamic", dynamic_model}, {"scalars_and_empty", scalars_and_empty},
-                                 {"entry_points", entry_points}, {"profile", profile},
-                                 {"two_models", two_models}, {NULL, NULL}};
+const test_case basic_cases[] = {
+    {"static", static_model},       {"info", info},       {"dynamic", dynamic_model}, {"scalars_and_empty", scalars_and_empty},
+    {"entry_points", entry_points}, {"profile", profile}, {"two_models", two_models}, {NULL, NULL}};

@@ -61,7 +61,8 @@ static void bad_inputs(void) {
     OK(m.api->run(session, &error));
     make_tensor(&masks, "bool", mask, 2, 2, 5);
     OK(m.api->bind_input(session, 1, &masks.dl, &error));
-    FAILS(m.api->run(session, &error), AOTC_INVALID_ARGUMENT, "'mask' should have the shape [batch, 2*sequence] and has [2, 5]: dim 1 must be 6");
+    FAILS(m.api->run(session, &error), AOTC_INVALID_ARGUMENT,
+          "'mask' should have the shape [batch, 2*sequence] and has [2, 5]: dim 1 must be 6");
     make_tensor(&masks, "bool", mask, 2, 2, 6);
     OK(m.api->bind_input(session, 1, &masks.dl, &error));
     OK(m.api->run(session, &error));
@@ -90,7 +91,8 @@ static void bad_outputs(void) {
     FAILS(m.api->get_output(session, 0, &got, &error), AOTC_INVALID_ARGUMENT, "run first");
     make_tensor(&output, "float32", y, 2, 5, 8);
     OK(m.api->bind_output(session, 0, &output.dl, &error));
-    FAILS(m.api->run(session, &error), AOTC_INVALID_ARGUMENT, "output 'y' has the shape [4, 8] for these inputs and is bound to a tensor of shape [5, 8]");
+    FAILS(m.api->run(session, &error), AOTC_INVALID_ARGUMENT,
+          "output 'y' has the shape [4, 8] for these inputs and is bound to a tensor of shape [5, 8]");
     FAILS(m.api->get_output(session, 0, &got, &error), AOTC_INVALID_ARGUMENT, "run first");
     make_tensor(&output, "float32", x + 31, 2, 4, 8);
     OK(m.api->bind_output(session, 0, &output.dl, &error));
@@ -223,5 +225,9 @@ static void busy(void) {
     close_model(&m);
 }
 
-const test_case error_cases[] = {{"bad_inputs", bad_inputs}, {"bad_outputs", bad_outputs}, {"failing_kernel", failing_kernel},
-                                 {"bad_options", bad_options}, {"busy", busy}, {NULL, NULL}};
+const test_case error_cases[] = {{"bad_inputs", bad_inputs},
+                                 {"bad_outputs", bad_outputs},
+                                 {"failing_kernel", failing_kernel},
+                                 {"bad_options", bad_options},
+                                 {"busy", busy},
+                                 {NULL, NULL}};

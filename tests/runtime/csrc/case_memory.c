@@ -212,6 +212,11 @@ static void logging(void) {
     close_model(&m);
 }
 
-const test_case memory_cases[] = {{"flat", flat},         {"growing", growing},   {"no_allocation_in_run", no_allocation_in_run},
-                                  {"limit", limit},       {"refusals", refusals}, {"patterns", patterns},
-                                  {"logging", logging},   {NULL, NULL}};
+const test_case memory_cases[] = {{"flat", flat},
+                                  {"growing", growing},
+                                  {"no_allocation_in_run", no_allocation_in_run},
+                                  {"limit", limit},
+                                  {"refusals", refusals},
+                                  {"patterns", patterns},
+                                  {"logging", logging},
+                                  {NULL, NULL}};

@@ -54,7 +54,8 @@ static void same_bits(void) {
     for (uint32_t threads = 0; threads <= 7; threads++) {
         aotc_session_options options = {.size = sizeof options, .num_threads = threads};
         aotc_session_t *session;
-        if (threads == 7) options = (aotc_session_options){.size = sizeof options, .parallel_for = backwards, .parallel_for_context = &calls};
+        if (threads == 7)
+            options = (aotc_session_options){.size = sizeof options, .parallel_for = backwards, .parallel_for_context = &calls};
         OK(m.api->session_create(m.model, &options, &session, &error));
         for (int round = 0; round < 20; round++) {
             int rows = sizes[round % 5];

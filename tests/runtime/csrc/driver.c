@@ -35,8 +35,8 @@ DLDataType dtype_of(const char *name) {
     static const struct {
         const char *name;
         DLDataType dtype;
-    } known[] = {{"float32", {kDLFloat, 32, 1}}, {"float64", {kDLFloat, 64, 1}}, {"int32", {kDLInt, 32, 1}}, {"int64", {kDLInt, 64, 1}},
-                 {"int8", {kDLInt, 8, 1}},       {"bool", {kDLBool, 8, 1}}};
+    } known[] = {{"float32", {kDLFloat, 32, 1}}, {"float64", {kDLFloat, 64, 1}}, {"int32", {kDLInt, 32, 1}},
+                 {"int64", {kDLInt, 64, 1}},     {"int8", {kDLInt, 8, 1}},       {"bool", {kDLBool, 8, 1}}};
     for (size_t i = 0; i < sizeof known / sizeof *known; i++)
         if (strcmp(known[i].name, name) == 0) return known[i].dtype;
     abort();
@@ -61,7 +61,8 @@ void fill(float *data, size_t count, uint32_t seed) {
 static void *counting_allocate(void *context, size_t bytes, size_t alignment) {
     counter *self = context;
     if (self->total >= self->refuse_after) return NULL;
-    char *memory = aligned_alloc(alignment, (bytes + alignment - 1) / alignment * alignment + self->offset / alignment * alignment + alignment);
+    char *memory =
+        aligned_alloc(alignment, (bytes + alignment - 1) / alignment * alignment + self->offset / alignment * alignment + alignment);
     if (!memory) return NULL;
     self->total++;
     self->live++;

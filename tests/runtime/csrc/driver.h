@@ -10,31 +10,31 @@
 
 #include "aotc.h"
 
-#define CHECK(condition)                                                                  \
-    do {                                                                                  \
-        if (!(condition)) {                                                               \
-            fprintf(stderr, "%s:%d: not so: %s\n", __FILE__, __LINE__, #condition);       \
-            exit(1);                                                                      \
-        }                                                                                 \
+#define CHECK(condition)                                                                                                                   \
+    do {                                                                                                                                   \
+        if (!(condition)) {                                                                                                                \
+            fprintf(stderr, "%s:%d: not so: %s\n", __FILE__, __LINE__, #condition);                                                        \
+            exit(1);                                                                                                                       \
+        }                                                                                                                                  \
     } while (0)
 
 /* The call succeeds; its message is shown if not. */
-#define OK(call)                                                                          \
-    do {                                                                                  \
-        if ((call) != AOTC_OK) {                                                          \
-            fprintf(stderr, "%s:%d: %s: %s\n", __FILE__, __LINE__, #call, error.message); \
-            exit(1);                                                                      \
-        }                                                                                 \
+#define OK(call)                                                                                                                           \
+    do {                                                                                                                                   \
+        if ((call) != AOTC_OK) {                                                                                                           \
+            fprintf(stderr, "%s:%d: %s: %s\n", __FILE__, __LINE__, #call, error.message);                                                  \
+            exit(1);                                                                                                                       \
+        }                                                                                                                                  \
     } while (0)
 
 /* The call fails with this status and a message that contains this text. */
-#define FAILS(call, expected, part)                                                                                        \
-    do {                                                                                                                   \
-        aotc_status got_ = (call);                                                                                         \
-        if (got_ != (expected) || error.status != got_ || !strstr(error.message, part)) {                                  \
-            fprintf(stderr, "%s:%d: %s gave %d: %s\n", __FILE__, __LINE__, #call, (int)got_, error.message);               \
-            exit(1);                                                                                                       \
-        }                                                                                                                  \
+#define FAILS(call, expected, part)                                                                                                        \
+    do {                                                                                                                                   \
+        aotc_status got_ = (call);                                                                                                         \
+        if (got_ != (expected) || error.status != got_ || !strstr(error.message, part)) {                                                  \
+            fprintf(stderr, "%s:%d: %s gave %d: %s\n", __FILE__, __LINE__, #call, (int)got_, error.message);                               \
+            exit(1);                                                                                                                       \
+        }                                                                                                                                  \
     } while (0)
 
 /* A built model. Closed by closing. */

@@ -37,7 +37,8 @@ static bool attempt(void) {
     aotc_model_t *model;
     if (api->model_create(NULL, &model, &error)) return true;
     for (size_t entry = 0; entry < api->entry_point_count(model); entry++) {
-        aotc_session_options options = {.size = sizeof options, .memory_limit = 1 << 20, .entry_point = api->entry_point_name(model, entry)};
+        aotc_session_options options = {
+            .size = sizeof options, .memory_limit = 1 << 20, .entry_point = api->entry_point_name(model, entry)};
         aotc_session_t *session;
         DLTensor got;
         if (api->session_create(model, &options, &session, &error)) continue;
