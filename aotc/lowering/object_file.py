@@ -114,12 +114,15 @@ def outside_symbols(data: bytes) -> list[str]:
 
 
 def check_symbols(data: bytes, kernel: str) -> None:
-    """Raises BuildError where an object needs a symbol outside ``ALLOWED_SYMBOLS``."""
+    """Raises BuildError where an object needs a symbol outside ``ALLOWED_SYMBOLS``, or holds TVM's hooks: these are variables
+    that the object itself defines, for a runtime to fill in."""
+    _, sections = _read(data)
     foreign = [name for name in outside_symbols(data) if name not in ALLOWED_SYMBOLS]
+    foreign += [symbol.name for symbol in _symbols(sections) if symbol.section and symbol.name.startswith("__TVM")]
     if foreign:
         raise BuildError(
-            f"kernel {kernel} needs {', '.join(foreign)}, which no model may need: expected libm, memcpy, memset, memmove or compiler-rt names. "
-            "A __TVM symbol means a nested parallel loop or a local buffer that is too large"
+            f"kernel {kernel} needs {', '.join(sorted(foreign))}, which no model may need: expected libm, memcpy, memset, memmove or "
+            "compiler-rt names. A __TVM symbol means a nested parallel loop or a local buffer that is too large"
         )
 
 
@@ -165,9 +168,8 @@ def _renumber(keep: Sequence[bool]) -> dict[int, int]:
 def _moved(section: _Section, sections: dict[int, int], symbols: dict[int, int]) -> _Section:
     if section.kind != _SHT_RELA:
         return replace(section, link=sections.get(section.link, 0))
-    entries = [
-        (offset, symbols[info >> 32] << 32 | info & 0xFFFFFFFF, addend) for offset, info, addend in _RELOCATION.iter_unpack(section.data)
-    ]
+    old = _RELOCATION.iter_unpack(section.data)
+    entries = [(offset, symbols[info >> 32] << 32 | info & 0xFFFFFFFF, addend) for offset, info, addend in old]
     data = b"".join(_RELOCATION.pack(*entry) for entry in entries)
     return replace(section, link=sections[section.link], info=sections[section.info], data=data)
 

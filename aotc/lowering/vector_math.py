@@ -19,6 +19,10 @@ from tvm import tirx
 Expr = Any
 
 _ROUND_MAGIC = 12582912.0  # 1.5 * 2^23: adding it rounds a float32 below 2^22 to an integer, which then stands in the low bits
+_LOG_SERIES = (
+    *(7.0376836292e-2, -1.1514610310e-1, 1.1676998740e-1, -1.2420140846e-1, 1.4249322787e-1),
+    *(-1.6668057665e-1, 2.0000714765e-1, -2.4999993993e-1, 3.3333331174e-1),
+)
 _LN2_HIGH, _LN2_LOW = 0.693359375, -2.12194440e-4
 
 
@@ -79,11 +83,7 @@ def _log_of_bits(bits: Expr, tiny: Expr) -> Expr:
 
 
 def _log_reduced(f: Expr, e: Expr) -> Expr:
-    series = _polynomial(
-        f,
-        (7.0376836292e-2, -1.1514610310e-1, 1.1676998740e-1, -1.2420140846e-1, 1.4249322787e-1, -1.6668057665e-1, 2.0000714765e-1)
-        + (-2.4999993993e-1, 3.3333331174e-1),
-    )
+    series = _polynomial(f, _LOG_SERIES)
     square = f * f
     tail = (series * f * square + e * _f(_LN2_LOW)) - _f(0.5) * square
     return (f + tail) + e * _f(_LN2_HIGH)
