@@ -45,6 +45,15 @@ def aten_outer(b: Builder, x: Expr, y: Expr) -> Expr:
     return b.emit(ops.multiply, b.reshape(x, (*shape_of(x), 1)), y)
 
 
+def aten_bilinear(b: Builder, x: Expr, y: Expr, weight: Expr, bias: Expr | None = None) -> Expr:
+    """out[.., o] = sum over i, j of x[.., i] weight[o, i, j] y[.., j]."""
+    rows = b.reshape(x, (*shape_of(x)[:-1], 1, 1, shape_of(x)[-1]))
+    columns = b.reshape(y, (*shape_of(y)[:-1], 1, shape_of(y)[-1], 1))
+    products = b.emit(ops.matmul, b.emit(ops.matmul, rows, weight), columns)
+    result = b.reshape(products, shape_of(products)[:-2])
+    return result if bias is None else b.emit(ops.add, result, bias)
+
+
 def aten_scaled_dot_product_attention(
     b: Builder,
     query: Expr,
@@ -132,6 +141,7 @@ RECIPES: dict[Any, Recipe] = {
     aten.addmv.default: aten_addmm,
     aten.addr.default: aten_addr,
     aten.baddbmm.default: aten_addmm,
+    aten.bilinear.default: aten_bilinear,
     aten.scaled_dot_product_attention.default: aten_scaled_dot_product_attention,
     aten._scaled_dot_product_flash_attention_for_cpu.default: aten_flash_attention_for_cpu,
 }

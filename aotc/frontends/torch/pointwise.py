@@ -229,6 +229,35 @@ def aten_isfinite(b: Builder, x: Expr) -> Expr:
     return b.emit(ops.logical_not, b.emit(ops.logical_or, b.emit(ops.isnan, x), b.emit(ops.isinf, x)))
 
 
+def _fmax_or_fmin(op: OpDef) -> Recipe:
+    """As maximum and minimum, but a NaN yields to a number."""
+
+    def recipe(b: Builder, x: Expr, y: Expr) -> Expr:
+        x, y = b.cast(x, b.dtype), b.cast(y, b.dtype)
+        either = b.emit(op, x, y)
+        if not is_float(b.dtype):
+            return either
+        return b.emit(ops.where, b.emit(ops.isnan, x), y, b.emit(ops.where, b.emit(ops.isnan, y), x, either))
+
+    return recipe
+
+
+def aten_hypot(b: Builder, x: Expr, y: Expr) -> Expr:
+    return b.emit(ops.sqrt, b.emit(ops.add, b.emit(ops.multiply, x, x), b.emit(ops.multiply, y, y)))
+
+
+def aten_signbit(b: Builder, x: Expr) -> Expr:
+    """True for what is below zero and for minus zero, whose reciprocal is."""
+    dtype = dtype_of(x)
+    below = b.binary(ops.less, x, 0, dtype)
+    return b.emit(ops.logical_or, below, b.binary(ops.less, b.emit(ops.reciprocal, x), 0, dtype)) if is_float(dtype) else below
+
+
+def aten_copysign(b: Builder, x: Operand, y: Operand) -> Expr:
+    size = b.emit(ops.abs_, b.tensor(x, b.dtype))
+    return b.emit(ops.where, aten_signbit(b, b.tensor(y, b.dtype)), b.emit(ops.negative, size), size)
+
+
 def aten_addcmul(b: Builder, x: Expr, first: Expr, second: Expr, value: Any = 1) -> Expr:
     return aten_add(b, x, b.binary(ops.multiply, first, second, b.dtype), value)
 
@@ -339,6 +368,10 @@ RECIPES: dict[Any, Recipe] = {
     aten.bitwise_left_shift.Tensor_Scalar: _binary(ops.left_shift),
     aten.bitwise_right_shift.Tensor: _binary(ops.right_shift),
     aten.bitwise_right_shift.Tensor_Scalar: _binary(ops.right_shift),
+    aten.__lshift__.Scalar: _binary(ops.left_shift),
+    aten.__lshift__.Tensor: _binary(ops.left_shift),
+    aten.__rshift__.Scalar: _binary(ops.right_shift),
+    aten.__rshift__.Tensor: _binary(ops.right_shift),
     aten.add.Tensor: aten_add,
     aten.add.Scalar: aten_add,
     aten.sub.Tensor: aten_sub,
@@ -363,7 +396,13 @@ RECIPES: dict[Any, Recipe] = {
     aten.pow.Scalar: aten_pow,
     aten.maximum.default: _binary(ops.maximum, ops.logical_or),
     aten.minimum.default: _binary(ops.minimum, ops.logical_and),
+    aten.fmax.default: _fmax_or_fmin(ops.maximum),
+    aten.fmin.default: _fmax_or_fmin(ops.minimum),
     aten.atan2.default: _binary(ops.atan2),
+    aten.hypot.default: aten_hypot,
+    aten.signbit.default: aten_signbit,
+    aten.copysign.Tensor: aten_copysign,
+    aten.copysign.Scalar: aten_copysign,
     aten.eq.Tensor: _comparison(ops.equal),
     aten.eq.Scalar: _comparison(ops.equal),
     aten.ne.Tensor: _comparison(ops.not_equal),
