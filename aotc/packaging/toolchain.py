@@ -99,6 +99,11 @@ class ZigToolchain:
         command = ["ld.lld", "-m", emulation, "--shared", *LINK_FLAGS, *keywords, f"--version-script={version_script}", "-o", str(output)]
         _run_zig([*command, f"@{response}", *map(str, libraries)], "linking")
 
+    def build_program(self, sources: Sequence[Path], output: Path, flags: Sequence[str]) -> None:
+        """Compile and link a program, for the tools that run on a board. Raises BuildError."""
+        libraries = ["-ldl", "-lpthread", "-lm"]
+        _run_zig(["cc", "-target", self.zig_target, *flags, *map(str, sources), "-o", str(output), *libraries], f"building {output.name}")
+
     def stubs(self) -> Path:
         """The folder with the link-time C library of this glibc version; made on first use (1 s)."""
         return _made_once(cache_dir("sysroots") / self.identity, self._make_stubs)

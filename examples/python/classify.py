@@ -6,9 +6,8 @@ input (float32, 1x3xHxW, preprocessed); labels.txt has one name a line. Prints t
 
 import sys
 
-import numpy as np
-
 import aotc_runtime
+import numpy as np
 
 
 def main(model_path, image_path, labels_path):
@@ -18,7 +17,7 @@ def main(model_path, image_path, labels_path):
     outputs = model.run({model.inputs[0].name: np.load(image_path)})
     scores = next(iter(outputs.values())).reshape(-1)
     for rank, number in enumerate(np.argsort(-scores)[:5], start=1):
-        print("%d. %s %.4f" % (rank, labels[number], scores[number]))
+        print(f"{rank}. {labels[number]} {scores[number]:.4f}")
 
 
 if __name__ == "__main__":
@@ -27,4 +26,4 @@ if __name__ == "__main__":
     try:
         main(*sys.argv[1:])
     except aotc_runtime.Error as error:
-        sys.exit("classify.py: %s" % error)
+        sys.exit(f"classify.py: {error}")

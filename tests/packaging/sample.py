@@ -1,6 +1,6 @@
 """A small model written by hand, so that packaging and loaders are tested without the compiler.
 
-    scores[b, j] = exp(sum_i image[b, i] * weight[i, j] + bias[j]),   image float32 [b, 4], 1 <= b <= 8;   labels = ids
+scores[b, j] = exp(sum_i image[b, i] * weight[i, j] + bias[j]),   image float32 [b, 4], 1 <= b <= 8;   labels = ids
 """
 
 from __future__ import annotations
