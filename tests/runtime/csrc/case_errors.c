@@ -186,7 +186,9 @@ static void *run_in_thread(void *argument) {
     runner *self = argument;
     aotc_error error;
     atomic_store(&self->started, 1);
-    OK(self->m->api->run(self->session, &error));
+    aotc_status status = AOTC_BUSY;
+    while (status == AOTC_BUSY) status = self->m->api->run(self->session, &error); /* the other thread may be inside just then */
+    OK(status);
     return NULL;
 }
 
@@ -205,7 +207,7 @@ static void busy(void) {
     OK(m.api->bind_input(runner.session, 0, &input.dl, &error));
     CHECK(pthread_create(&thread, NULL, run_in_thread, &runner) == 0);
     while (!atomic_load(&runner.started)) continue;
-    /* The run has begun or is about to: binding the same tensor again is harmless until it has. */
+    /* The run has begun or is about to: try something harmless until it has. */
     while (m.api->set_profiling(runner.session, 0, &error) != AOTC_BUSY) continue;
     aotc_memory_info memory = {.size = sizeof memory};
     aotc_step_info step = {.size = sizeof step};
