@@ -207,12 +207,12 @@ def _like(source: Expr, data: np.ndarray, what: str, weights: Weights) -> Expr:
 
 def matmul_to_dense(node: Call, weights: Weights) -> Expr | None:
     left, right = node.args
-    if right.type.rank != 2:  # type: ignore[union-attr]
-        return None
     data = array_of(right)
-    if data is not None:
-        return ops.dense(left, weights.derive([right], "transposed", lambda: data.T), origin=node.origin)
-    if ops.transpose.is_call(right) and array_of(right.args[0]) is not None:  # type: ignore[union-attr]
+    ranks = left.type.rank, right.type.rank  # type: ignore[union-attr]
+    if data is not None and (ranks[1] == 2 or (2 < ranks[1] <= ranks[0] and all(n == 1 for n in data.shape[:-2]))):
+        matrix = data.reshape(data.shape[-2:])
+        return ops.dense(left, weights.derive([right], "transposed", lambda: matrix.T), origin=node.origin)
+    if ranks[1] == 2 and ops.transpose.is_call(right) and array_of(right.args[0]) is not None:  # type: ignore[union-attr]
         return ops.dense(left, right.args[0], origin=node.origin)  # type: ignore[union-attr]
     return None
 

@@ -120,10 +120,10 @@ class _Grouping:
             return False
         expensive = any(group.expensive for group in joining)
         plain = all(_kind(member) <= Fusion.BROADCAST for group in joining for member in group.members)
-        same_size = all(_size(group.sink) == _size(target) for group in joining)
+        no_larger = all(_is_no_larger(target, group.sink) for group in joining)
         if _kind(target) <= Fusion.INJECTIVE:
             in_epilogue = self.group(target).anchor is not None
-            return (plain or not in_epilogue) and (same_size or not expensive)
+            return (plain or not in_epilogue) and (no_larger or not expensive)
         if any(_name(member) in NO_PROLOGUE for group in joining for member in group.members):
             return False
         reads = flatten(cast(Call, target).args[0].type)[0].size
@@ -185,6 +185,12 @@ def _shape(node: Expr) -> object:
 
 def _size(node: Expr) -> object:
     return node.type.size if isinstance(node.type, TensorType) else None
+
+
+def _is_no_larger(a: Expr, b: Expr) -> bool:
+    """Whether ``a`` surely has at most as many elements as ``b``."""
+    one, other = _size(a), _size(b)
+    return one == other or (isinstance(one, int) and isinstance(other, int) and one < other)
 
 
 def _post_dominators(order: list[Expr], uses: dict[Expr, list[Expr]]) -> dict[Expr, Expr | None]:

@@ -61,11 +61,6 @@ def module_text(module: Module) -> tuple[str, dict[str, np.ndarray]]:
     return "\n".join(lines) + "\n", printer.arrays
 
 
-def function_text(function: Function) -> str:
-    """One function for readers and cache keys, without the functions it calls; arrays by hash."""
-    return "\n".join(_Printer().function_lines(function, None)) + "\n"
-
-
 def node_names(function: Function) -> dict[Expr, str]:
     """What the text form calls each node of ``function``: ``%3``, ``%x``, ``$conv1.weight``."""
     names: dict[Expr, str] = {var: var_name(var) for var in function.params}

@@ -176,6 +176,57 @@ def random_graph(seed: int, length: int = 25) -> Module:
     return _module((x, y), pool[-1], pool[-2])
 
 
+def random_images(seed: int, length: int = 18) -> Module:
+    """A random graph of convolutions and what stands beside them, with channel counts that rarely fill blocks."""
+    rng = np.random.default_rng(seed)
+    w, n = Weights(seed), symbol("n", 1, 4)
+    x = Var("x", tensor("float32", n, int(rng.integers(1, 6)), 6, 5))
+    pool: list[Expr] = [x]
+
+    def pick() -> Expr:
+        return pool[int(rng.integers(max(0, len(pool) - 4), len(pool)))]
+
+    for _ in range(length):
+        a = pick()
+        shape = a.type.shape  # type: ignore[union-attr]
+        channels = int(shape[1])  # type: ignore[arg-type]
+        same = [b for b in pool if b.type == a.type]
+        match int(rng.integers(14)):
+            case 0 | 1:
+                made = _conv(w, a, int(rng.integers(1, 14)), kernel=int(rng.choice([1, 3])))
+            case 2:
+                made = _conv(w, a, channels, groups=channels)
+            case 3:
+                made = ops.relu(ops.add(_conv(w, a, 8, kernel=1), w(8, 1, 1)))
+            case 4:
+                made = _batch_norm(w, a)
+            case 5:
+                made = ops.add(a, same[int(rng.integers(len(same)))])
+            case 6:
+                made = ops.multiply(a, ops.sigmoid(ops.mean(a, axes=(2, 3), keepdims=True)))
+            case 7:
+                made = ops.max_pool(a, kernel=(3, 3), strides=(1, 1), padding=(1, 1, 1, 1))
+            case 8:
+                made = ops.avg_pool(a, kernel=(3, 3), strides=(1, 1), padding=(1, 1, 1, 1), count_include_pad=bool(rng.integers(2)))
+            case 9:
+                made = ops.concat(a, pick(), axis=1)
+            case 10:
+                begin = int(rng.choice([0, 4])) if channels > 5 else 0
+                full = ops.slice_(a, begins=(0, begin, 0, 0), ends=(n, channels, 6, 5), steps=(1, 1, 1, 1))
+                made = [full, ops.transpose(ops.transpose(a, axes=(0, 2, 3, 1)), axes=(0, 3, 1, 2))][int(rng.integers(2))]
+            case 11:
+                made = [ops.tanh(a), ops.softmax(a, axis=1), ops.multiply(ops.exp(ops.negative(ops.abs_(a))), w(channels, 1, 1))][
+                    int(rng.integers(3))
+                ]
+            case 12:
+                made = ops.multiply(a, ops.mean(a, axes=(1,), keepdims=True))
+            case _:
+                up = ops.resize(a, shape=(n, channels, 12, 10), scales=(1.0, 1.0, 2.0, 2.0), mode="linear")
+                made = ops.avg_pool(up, kernel=(2, 2), strides=(2, 2), padding=(0, 0, 0, 0))
+        pool.append(ops.tanh(made))
+    return _module((x,), pool[-1], ops.mean(pool[-2], axes=(2, 3), keepdims=False))
+
+
 NETWORKS: dict[str, Callable[[], Module]] = {
     build.__name__: build for build in (residual, inverted_residual, transformer, computed_shapes, pieces, alias_and_sum, row_of_a_sum)
 }

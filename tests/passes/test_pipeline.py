@@ -16,7 +16,7 @@ from aotc.passes import pipeline
 from aotc.passes.options import Options, options_for
 from aotc.passes.pipeline import PASSES, PIPELINE, REQUIRED, optimise, run_passes
 from tests.passes.helpers import agree, fused
-from tests.passes.networks import NETWORKS, random_graph
+from tests.passes.networks import NETWORKS, random_graph, random_images
 
 OPTIONS = Options(channel_block=4, dense_block=8, verify=True)
 
@@ -49,6 +49,12 @@ def test_fusion_alone(name: str) -> None:
 @pytest.mark.parametrize("seed", range(25))
 def test_random_graphs(seed: int) -> None:
     module = random_graph(seed)
+    agree(module, run_passes(module, PIPELINE, OPTIONS), tolerance=1e-4)
+
+
+@pytest.mark.parametrize("seed", range(25))
+def test_random_image_graphs(seed: int) -> None:
+    module = random_images(seed)
     agree(module, run_passes(module, PIPELINE, OPTIONS), tolerance=1e-4)
 
 
