@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import io
 import pickle
-from typing import Any, BinaryIO
+from typing import IO, Any
 
 from aotc import ops
 from aotc.errors import AotcError
@@ -17,18 +17,18 @@ from aotc.targets import Target
 _LENGTH = 8
 
 
-def write_frame(stream: BinaryIO, data: bytes) -> None:
+def write_frame(stream: IO[bytes], data: bytes) -> None:
     stream.write(len(data).to_bytes(_LENGTH, "little") + data)
     stream.flush()
 
 
-def read_frame(stream: BinaryIO) -> bytes:
+def read_frame(stream: IO[bytes]) -> bytes:
     """Raises EOFError where the stream ends."""
     length = _read(stream, _LENGTH)
     return _read(stream, int.from_bytes(length, "little"))
 
 
-def _read(stream: BinaryIO, size: int) -> bytes:
+def _read(stream: IO[bytes], size: int) -> bytes:
     data = stream.read(size)
     if len(data) < size:
         raise EOFError

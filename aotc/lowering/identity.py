@@ -77,7 +77,7 @@ def function_flops(function: Function) -> Dim:
 def _flops(call: Call) -> Dim:
     args = [tensor for arg in call.args for tensor in flatten(arg.type)]
     result = flatten(call.type)[0]
-    name = call.op.name  # type: ignore[union-attr]
+    name = call.op.name
     attrs: Any = call.attrs
     if name == "conv":
         taps = args[1].shape[1:-1] if attrs.channel_block else args[1].shape[1:]

@@ -86,7 +86,8 @@ def split(func: tirx.PrimFunc, scope: DimScope, shared: set[str]) -> tuple[list[
     root = func.body.block
     nests = list(root.body.seq) if isinstance(root.body, tirx.SeqStmt) else [root.body]
     free = [set(tirx.analysis.undefined_vars(nest)) for nest in nests]
-    local, scratch = [], []
+    local: list[tirx.Buffer] = []
+    scratch: list[tirx.Buffer] = []
     for buffer in root.alloc_buffers:
         uses = sum(buffer in names for names in free)
         (scratch if uses > 1 or buffer.name in shared else local).append(buffer)

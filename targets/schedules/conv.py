@@ -204,6 +204,9 @@ class _Blocked:
         first_block = group * blocks
         self.sums = self._new_sums()
 
+        def each(body: Callable[[Expr, Expr], tirx.Stmt]) -> tirx.Stmt:
+            return unrolled(blocks, lambda o: unrolled(pixels, lambda p: body(o, p), "p"), "o")
+
         def clear(o: Expr, p: Expr) -> tirx.Stmt:
             return vectorized(self.block, lambda v: tirx.BufferStore(self.sums, tirx.const(0, self.dtype), [o, p, v]))
 
@@ -212,7 +215,6 @@ class _Blocked:
             stmt = vectorized(self.block, lambda v: self.view.store([n, first_block + o, *at, v], tirx.BufferLoad(self.sums, [o, p, v])))
             return stmt if whole else tirx.IfThenElse(start + p < self.row.out, stmt, None)
 
-        each = lambda body: unrolled(blocks, lambda o: unrolled(pixels, lambda p: body(o, p), "p"), "o")  # noqa: E731
         work = self._reduction(n, first_block, outer, start, place, inner)
         return sequence(registers(self.sums), each(clear), work, each(finish))
 
