@@ -26,6 +26,7 @@ DTYPES: dict[int, str] = {
     TensorProto.UINT64: "uint64",
     TensorProto.BOOL: "bool",
 }
+MAX_ELEMENTS = 1 << 56  # with dims of 0 left out: what numpy can have a view of
 MAX_SPARSE = 1 << 27  # elements; a sparse tensor is made dense
 
 # The field that holds the elements where they are not raw bytes, and how many bytes one entry is at least.
@@ -50,6 +51,8 @@ def to_array(tensor: TensorProto, what: str, folder: Path | None = None) -> np.n
     shape = tuple(int(dim) for dim in tensor.dims)
     if any(dim < 0 for dim in shape):
         raise InvalidModel(f"{what} has the negative dims {list(shape)}")
+    if math.prod(dim or 1 for dim in shape) >= MAX_ELEMENTS:
+        raise InvalidModel(f"{what} has the dims {list(shape)}, more than any memory holds")
     size = math.prod(shape)
     if tensor.data_location == TensorProto.EXTERNAL:
         array = _external(tensor, dtype, shape, size, what, folder)

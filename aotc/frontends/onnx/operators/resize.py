@@ -34,11 +34,12 @@ def _resize(node: Node) -> Results:
     if len(given) != len(axes):
         node.invalid(f"scales or sizes must have one entry for each of the {len(axes)} axes, not {len(given)}")
     shape, factors = list(node.shape(x)), [1.0 if scales else None] * rank
+    common: float | None = None
     if sizes is not None:
-        sizes = _kept_aspect(node, [node.shape(x)[axis] for axis in axes], sizes)
+        sizes, common = _kept_aspect(node, [node.shape(x)[axis] for axis in axes], sizes)
     for i, axis in enumerate(axes):
         if sizes is not None:
-            shape[axis] = sizes[i]
+            shape[axis], factors[axis] = sizes[i], common
         elif scales:
             shape[axis], factors[axis] = _scaled(node, shape[axis], scales[i])
     coordinate = node.text("coordinate_transformation_mode", "half_pixel")
@@ -108,18 +109,18 @@ def _scaled(node: Node, dim: Dim, scale: float | Ratio) -> tuple[Dim, float | No
     return floordiv(dim * exact.numerator, exact.denominator), float(np.float32(scale))
 
 
-def _kept_aspect(node: Node, old: Sequence[Dim], sizes: Sequence[Dim]) -> tuple[Dim, ...]:
-    """The sizes, under one common scale where keep_aspect_ratio_policy asks for it."""
+def _kept_aspect(node: Node, old: Sequence[Dim], sizes: Sequence[Dim]) -> tuple[tuple[Dim, ...], float | None]:
+    """The sizes, and the common scale of all axes where keep_aspect_ratio_policy asks for one."""
     policy = node.text("keep_aspect_ratio_policy", "stretch")
     if policy == "stretch":
-        return tuple(sizes)
+        return tuple(sizes), None
     if policy not in ("not_larger", "not_smaller"):
         node.invalid(f"keep_aspect_ratio_policy must be stretch, not_larger or not_smaller, not {policy!r}")
     if not all(isinstance(dim, int) for dim in (*old, *sizes)):
         node.unsupported(f"keep_aspect_ratio_policy {policy} needs a fixed input shape")
     factors = [Fraction(new, dim) for new, dim in zip(sizes, old, strict=True)]  # type: ignore[arg-type]
     scale = min(factors) if policy == "not_larger" else max(factors)
-    return tuple(math.floor(scale * dim + Fraction(1, 2)) for dim in old)  # type: ignore[operator]
+    return tuple(math.floor(scale * dim + Fraction(1, 2)) for dim in old), float(scale)  # type: ignore[operator]
 
 
 def _roi(node: Node, rank: int, axes: Sequence[int]) -> tuple[float, ...]:

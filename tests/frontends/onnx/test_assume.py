@@ -1,0 +1,64 @@
+"""What a model takes for granted about its dynamic dims."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from aotc.errors import InvalidModel
+from aotc.frontends.onnx import import_onnx
+from aotc.frontends.onnx.assume import solve_equal
+from aotc.ir.dims import bounds, floordiv, symbol
+from aotc.ir.types import tensor
+from tests.frontends.onnx.helpers import check, parse, random, run
+
+H, W = symbol("h", 1), symbol("w", 1)
+
+
+def test_a_symbol_as_a_number_or_as_another() -> None:
+    assert solve_equal(H, 3) == {"h": 3}
+    assert solve_equal(2 * H, 6) == {"h": 3}
+    assert solve_equal(2 * H, 7) is None
+    assert solve_equal(W, H) == {"w": H}
+    assert solve_equal(3, 4) is None
+
+
+def test_a_symbol_as_a_multiple() -> None:
+    (value,) = (solve_equal(2 * floordiv(H + 1, 2), H) or {}).values()
+    assert value == 2 * H
+    (value,) = (solve_equal(4 * floordiv(H + 7, 8), 2 * floordiv(H + 3, 4)) or {}).values()
+    assert value == 8 * H
+
+
+def test_a_symbol_within_bounds() -> None:
+    values = solve_equal(floordiv(H + 15, 48), 1)
+    assert values is not None and bounds(values["h"]) == (33, 80)
+
+
+def test_an_input_whose_channels_are_dynamic() -> None:
+    body = "(float[N,C,H,W] x, float[2,3,3,3] w) => (float y) { y = Conv (x, w) }"
+    module = check(body, {"x": random(2, 3, 6, 7), "w": random(2, 3, 3, 3)})
+    assert module.main.params[0].type == tensor("float32", symbol("N"), 3, symbol("H"), symbol("W"))
+
+
+def test_inputs_that_must_be_equal() -> None:
+    module = check("(float[A,4] x, float[B,4] y) => (float z) { z = Add (x, y) }", {"x": random(2, 4), "y": random(2, 4)})
+    assert len(module.symbols) == 1
+
+
+def test_a_feature_pyramid_needs_a_multiple() -> None:
+    body = """(float[1,2,H,W] x) => (float y) {
+        a = MaxPool <kernel_shape=[3,3], strides=[2,2], pads=[1,1,1,1]> (x)
+        s = Constant <value=float[4] {1.0, 1.0, 2.0, 2.0}> ()
+        b = Resize (a, , s)
+        y = Add (x, b)
+    }"""
+    module = check(body, *({"x": random(1, 2, *size)} for size in ((4, 6), (8, 2))))
+    assert module.main.params[0].type == tensor("float32", 1, 2, 2 * symbol("H"), 2 * symbol("W"))
+    with pytest.raises(InvalidModel, match="input 'x'"):
+        run(module, {"x": np.zeros((1, 2, 5, 6), np.float32)})
+
+
+def test_what_no_size_can_mend() -> None:
+    with pytest.raises(InvalidModel, match="do not broadcast"):
+        import_onnx(parse("(float[H] x) => (float y) { a = Concat <axis=0> (x, x, x) b = Concat <axis=0> (x, x) y = Add (a, b) }"))
