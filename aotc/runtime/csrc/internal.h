@@ -127,7 +127,10 @@ static inline void *carve(carver *self, size_t count, size_t size) {
 
 extern const aotc_allocator memory_default;
 
-/* Memory that counts towards the session's total and limit. `what` names it in the message. */
+/* Memory at a multiple of PLAN_ALIGNMENT. `what` names it in the message. */
+aotc_status memory_allocate(const aotc_allocator *allocator, uint64_t bytes, const char *what, void **memory, aotc_error *error);
+
+/* Memory that counts towards the session's total and limit. */
 aotc_status session_allocate(aotc_session_t *self, uint64_t bytes, const char *what, void **memory, aotc_error *error);
 void session_release(aotc_session_t *self, void *pointer, uint64_t bytes);
 

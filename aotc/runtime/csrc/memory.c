@@ -18,6 +18,21 @@ static void default_release(void *context, void *pointer, size_t bytes) {
 
 const aotc_allocator memory_default = {NULL, default_allocate, default_release};
 
+aotc_status memory_allocate(const aotc_allocator *allocator, uint64_t bytes, const char *what, void **memory, aotc_error *error) {
+    *memory = NULL;
+    void *made = bytes > SIZE_MAX ? NULL : allocator->allocate(allocator->context, (size_t)bytes, PLAN_ALIGNMENT);
+    if (!made)
+        return fail(error, AOTC_OUT_OF_MEMORY, "the allocator refused %" PRIu64 " bytes for %s; free memory or use smaller inputs", bytes,
+                    what);
+    if ((uintptr_t)made % PLAN_ALIGNMENT != 0) {
+        allocator->release(allocator->context, made, (size_t)bytes);
+        return fail(error, AOTC_INVALID_ARGUMENT, "the allocator was asked for memory aligned to %u bytes and gave %p; align it",
+                    PLAN_ALIGNMENT, made);
+    }
+    *memory = made;
+    return AOTC_OK;
+}
+
 aotc_status session_allocate(aotc_session_t *self, uint64_t bytes, const char *what, void **memory, aotc_error *error) {
     *memory = NULL;
     if (self->limit && (self->held > self->limit || bytes > self->limit - self->held)) {
@@ -26,18 +41,10 @@ aotc_status session_allocate(aotc_session_t *self, uint64_t bytes, const char *w
                     "; raise the limit or use smaller inputs",
                     what, bytes, self->held, self->limit);
     }
-    void *made = bytes > SIZE_MAX ? NULL : self->allocator.allocate(self->allocator.context, (size_t)bytes, PLAN_ALIGNMENT);
-    if (!made)
-        return fail(error, AOTC_OUT_OF_MEMORY, "the allocator refused %" PRIu64 " bytes for %s; free memory or use smaller inputs", bytes,
-                    what);
-    if ((uintptr_t)made % PLAN_ALIGNMENT != 0) {
-        self->allocator.release(self->allocator.context, made, (size_t)bytes);
-        return fail(error, AOTC_INVALID_ARGUMENT, "the allocator was asked for memory aligned to %u bytes and gave %p; align it",
-                    PLAN_ALIGNMENT, made);
-    }
+    aotc_status status = memory_allocate(&self->allocator, bytes, what, memory, error);
+    if (status) return status;
     self->held += bytes;
     if (self->held > self->peak) self->peak = self->held;
-    *memory = made;
     return AOTC_OK;
 }
 

@@ -76,9 +76,10 @@ aotc_status rt_model_create(const aotc_model_options *given, aotc_model_t **mode
     if ((status = plan_open(aotc_plan_data, aotc_plan_size, aotc_kernel_count, &plan, error))) return status;
     carver count = {0};
     lay_out(&plan, options.path, &count);
-    carver memory = {.base = options.allocator->allocate(options.allocator->context, count.used, PLAN_ALIGNMENT)};
-    if (!memory.base) return fail(error, AOTC_OUT_OF_MEMORY, "the allocator refused %zu bytes for the model's tables", count.used);
-    memset(memory.base, 0, count.used);
+    void *base;
+    if ((status = memory_allocate(options.allocator, count.used, "the model's tables", &base, error))) return status;
+    memset(base, 0, count.used);
+    carver memory = {.base = base};
     aotc_model_t *self = lay_out(&plan, options.path, &memory);
     self->api = &rt_api;
     self->library = options.library;

@@ -256,8 +256,10 @@ aotc_status rt_pool_create(aotc_model_t *model, uint32_t num_threads, aotc_pool_
                     "%u threads were asked for, a pool has at most %u; ask for fewer, or 0 for one a processor", (unsigned)num_threads,
                     MAX_THREADS);
     size_t head = (sizeof(aotc_pool_t) + LINE - 1) / LINE * LINE, bytes = head + (num_threads - 1) * sizeof(worker);
-    aotc_pool_t *self = model->allocator.allocate(model->allocator.context, bytes, LINE);
-    if (!self) return fail(error, AOTC_OUT_OF_MEMORY, "the allocator refused %zu bytes for a pool; free memory", bytes);
+    void *memory;
+    aotc_status status = memory_allocate(&model->allocator, bytes, "a pool", &memory, error);
+    if (status) return status;
+    aotc_pool_t *self = memory;
     memset(self, 0, bytes);
     self->api = &rt_api;
     self->model = model;
