@@ -6,14 +6,18 @@ applies. ``DIRECT`` lists kernels written as TIR, tried before all of these.
 
 from __future__ import annotations
 
-from aotc.targets.schedules import conv, generic, matmul
+from aotc.targets.schedules import conv, generic, matmul, plain_conv
 from aotc.targets.schedules.base import Direct, DirectWork, Rule, Work
 
 RULES: dict[str, tuple[Rule, ...]] = {}
 
 GENERIC: tuple[Rule, ...] = (generic.schedule,)
 
-DIRECT: dict[str, tuple[Direct, ...]] = {**conv.DIRECT, **matmul.DIRECT}
+DIRECT: dict[str, tuple[Direct, ...]] = {
+    **matmul.DIRECT,
+    **plain_conv.DIRECT,
+    "conv": (*conv.DIRECT["conv"], *plain_conv.DIRECT["conv"]),
+}
 
 
 def rules_for(operator: str) -> tuple[Rule, ...]:
