@@ -7,7 +7,7 @@ from typing import Any
 
 from tvm import tirx
 
-from aotc.targets.schedules.loops import const, fitting, lanes_loop, nest, vector_range
+from aotc.targets.schedules.loops import const, fitting, nest, vector_range
 from aotc.targets.schedules.program import StageCode
 
 Expr = Any
@@ -19,7 +19,7 @@ def inner_range(code: StageCode, env: Mapping[tirx.Var, Expr], low: Expr, extent
     lanes = fitting(code.lanes, code.axes[-1].extent)
 
     def vector(start: Expr) -> tirx.Stmt:
-        return lanes_loop(lanes, lambda lane: code.store_all({**env, inner: start + lane}))
+        return code.store_lanes(lanes, lambda lane: {**env, inner: start + lane})
 
     return vector_range(low, extent, lanes, vector, lambda i: code.store_all({**env, inner: i}))
 

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
+import tvm
 from tvm import s_tir, tirx
 
-import tvm
 from aotc.targets.schedules import elementwise, rowwise
 from aotc.targets.schedules.address import unravel
 from aotc.targets.schedules.base import Work
-from aotc.targets.schedules.loops import TASK_WORK, ceildiv, const, known, sequence, tasks_over
+from aotc.targets.schedules.loops import TASK_WORK, ceildiv, const, known, tasks_over
 from aotc.targets.schedules.program import Program, StageCode
 from aotc.targets.schedules.reduction import ReductionCode
 from aotc.targets.schedules.stages import Axis, Stage, loads_of, size_of

@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import tvm
 from tvm import tirx
 from tvm_ffi import StructuralKey
 from tvm_ffi.structural import structural_mutate, structural_walk
 
-import tvm
 from aotc.targets.base import Target
 from aotc.targets.schedules.address import collapsed, is_unit, merged
-from aotc.targets.schedules.loops import const, sequence
-from aotc.targets.schedules.rewrite import Rewriter, flat_index, substitute
+from aotc.targets.schedules.loops import const, lanes_loop, sequence
+from aotc.targets.schedules.rewrite import Computation, Rewriter, flat_index, substitute
 from aotc.targets.schedules.stages import Stage, loads_of, read_stages, size_of
 
 Expr = Any
@@ -66,11 +66,11 @@ class Program:
 
     def _whole_values(self, stage: Stage) -> tuple[Expr, ...]:
         """A stage's values over all that it inlines."""
-        rewriter = Rewriter(lambda buffer, indices: tirx.BufferLoad(buffer, indices), self.inlined)
+        rewriter = Rewriter(tirx.BufferLoad, self.inlined)
         return tuple(rewriter.expression(value, {}) for value in stage.values)
 
     def inline(self, expr: Expr) -> Expr:
-        return Rewriter(lambda buffer, indices: tirx.BufferLoad(buffer, indices), self.inlined).expression(expr, {})
+        return Rewriter(tirx.BufferLoad, self.inlined).expression(expr, {})
 
     def place(self, buffer: tirx.Buffer) -> Place:
         """Where a buffer lives; a new one in memory of its own where it has no place yet."""
@@ -122,6 +122,7 @@ class StageCode:
         self.accumulators = tuple(tirx.Var(f"acc{i}", str(out.dtype)) for i, out in enumerate(stage.outputs))
         self.values = tuple(self._flat(value) for value in values)
         self.lanes = self._lanes()
+        self.computation = Computation(self.values)
 
     def _flat(self, expr: Expr) -> Expr:
         return Rewriter(self._load).expression(expr, self.units)
@@ -149,7 +150,18 @@ class StageCode:
 
     def store_all(self, env: Mapping[tirx.Var, Expr]) -> tirx.Stmt:
         """Computes and stores an element of a stage without reduction."""
-        return sequence([self.store(i, env, substitute(value, env)) for i, value in enumerate(self.values)])
+        buffers = self.computation.temporaries(1)
+        return sequence([*map(tirx.AllocBuffer, buffers), *self._stored(env, buffers, const(0))])
+
+    def store_lanes(self, lanes: int, env: Callable[[Expr], Mapping[tirx.Var, Expr]]) -> tirx.Stmt:
+        """As ``store_all`` for a vector; ``env`` maps a lane to its indices."""
+        buffers = self.computation.temporaries(lanes)
+        vector = lanes_loop(lanes, lambda lane: sequence(self._stored(env(lane), buffers, lane)))
+        return sequence([*map(tirx.AllocBuffer, buffers), vector])
+
+    def _stored(self, env: Mapping[tirx.Var, Expr], buffers: Sequence[tirx.Buffer], at: Expr) -> list[tirx.Stmt]:
+        statements, values = self.computation.emit(env, buffers, at)
+        return [*statements, *(self.store(i, env, value) for i, value in enumerate(values))]
 
     def _lanes(self) -> int:
         """Vector lanes that suit the widest type computed with."""

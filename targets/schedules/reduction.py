@@ -9,15 +9,15 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import tvm
 from tvm import tirx
 from tvm.tirx.stmt import ForKind
 from tvm_ffi import structural_equal
 
-import tvm
 from aotc.targets.schedules.address import stride
 from aotc.targets.schedules.loops import const, fitting, known, lanes_loop, loop, nest, sequence, vector_range
 from aotc.targets.schedules.program import StageCode
-from aotc.targets.schedules.rewrite import Rewriter, substitute
+from aotc.targets.schedules.rewrite import Computation, Rewriter, substitute
 from aotc.targets.schedules.stages import Stage, loads_of
 
 Expr = Any
@@ -75,7 +75,7 @@ def _replaced(expr: Expr, choose: Any) -> Expr:
             chosen = choose(expr)
             return super()._visit(expr, env) if chosen is None else chosen
 
-    return Replacer(lambda buffer, indices: tirx.BufferLoad(buffer, indices)).expression(expr, {})
+    return Replacer(tirx.BufferLoad).expression(expr, {})
 
 
 class ReductionCode:
@@ -85,6 +85,7 @@ class ReductionCode:
         self.code, self.stage = code, code.stage
         self.combiner = combiner_of(code.stage)
         self.source = code.flat_source(self.combiner.source) if self.combiner else None
+        self.steps = Computation([self.source] if self.combiner else code.values)
         self.vector_axis, self.lanes = self._choose()
 
     def _choose(self) -> tuple[str, int]:
@@ -139,17 +140,18 @@ class ReductionCode:
         """``count`` vectors of results side by side, in registers over the whole reduction."""
         lanes = self.lanes
         held = [_local(str(out.dtype), lanes * count) for out in self.stage.outputs]
+        parts = self.steps.temporaries(lanes * count)
 
         def lanewise(body: Any) -> tirx.Stmt:
             return loop(count, lambda u: lanes_loop(lanes, lambda lane: body(u * const(lanes) + lane)), ForKind.UNROLLED, "u")
 
         def step(reduced: list[Expr]) -> tirx.Stmt:
             at = _with(env, self.code.reduction, reduced)
-            return lanewise(lambda j: self._update(held, j, {**at, inner: start + j}))
+            return lanewise(lambda j: self._update(held, parts, j, {**at, inner: start + j}))
 
         return sequence(
             [
-                *map(tirx.AllocBuffer, held),
+                *map(tirx.AllocBuffer, [*held, *parts]),
                 lanewise(lambda j: self._initial(held, j)),
                 nest([axis.extent for axis in self.code.reduction], step),
                 lanewise(lambda j: self._finish(held, j, {**env, inner: start + j})),
@@ -157,24 +159,25 @@ class ReductionCode:
         )
 
     def _in_order(self, env: Env) -> tirx.Stmt:
-        held = [_local(str(out.dtype), 1) for out in self.stage.outputs]
-        body = nest([axis.extent for axis in self.code.reduction], lambda k: self._update(held, const(0), _with(env, self.code.reduction, k)))
-        return sequence(
-            [*map(tirx.AllocBuffer, held), self._initial(held, const(0)), body, self._finish(held, const(0), env)]
-        )
+        held, parts, first = [_local(str(out.dtype), 1) for out in self.stage.outputs], self.steps.temporaries(1), const(0)
+        reduced = self.code.reduction
+        body = nest([axis.extent for axis in reduced], lambda k: self._update(held, parts, first, _with(env, reduced, k)))
+        return sequence([*map(tirx.AllocBuffer, [*held, *parts]), self._initial(held, first), body, self._finish(held, first, env)])
 
     def _initial(self, held: Sequence[tirx.Buffer], at: Expr) -> tirx.Stmt:
         return sequence([tirx.BufferStore(buffer, init, [at]) for buffer, init in zip(held, self.stage.inits, strict=True)])
 
-    def _update(self, held: Sequence[tirx.Buffer], at: Expr, env: Env) -> tirx.Stmt:
+    def _update(self, held: Sequence[tirx.Buffer], parts: Sequence[tirx.Buffer], at: Expr, env: Env) -> tirx.Stmt:
         """Applies one step. With several outputs all new values are computed before any is stored."""
-        current = {var: tirx.BufferLoad(b, [at]) for var, b in zip(self.code.accumulators, held, strict=True)}
-        values = [substitute(value, {**env, **current}) for value in self.code.values]
-        if len(values) == 1:
-            return tirx.BufferStore(held[0], values[0], [at])
+        current = [tirx.BufferLoad(buffer, [at]) for buffer in held]
+        known = {**env, **dict(zip(self.code.accumulators, current, strict=True))}
+        statements, values = self.steps.emit(known, parts, at)
+        if self.combiner:
+            return sequence([*statements, tirx.BufferStore(held[0], self.combiner(current[0], values[0]), [at])])
         names = [tirx.Var(f"new{i}", str(b.dtype)) for i, b in enumerate(held)]
         bindings = [tirx.stmt.Bind(name, value) for name, value in zip(names, values, strict=True)]
-        return sequence([*bindings, *(tirx.BufferStore(b, name, [at]) for b, name in zip(held, names, strict=True))])
+        stores = [tirx.BufferStore(b, name, [at]) for b, name in zip(held, names, strict=True)]
+        return sequence([*statements, *bindings, *stores])
 
     def _finish(self, held: Sequence[tirx.Buffer], at: Expr, env: Env) -> tirx.Stmt:
         return sequence([self.code.store(i, env, tirx.BufferLoad(buffer, [at])) for i, buffer in enumerate(held)])
@@ -188,20 +191,17 @@ class ReductionCode:
         count = UNROLL if size is None or size >= 2 * UNROLL * self.lanes else 1
         width = self.lanes * count
         wide, last = _local(str(self.stage.output.dtype), width), _local(str(self.stage.output.dtype), 1)
+        wide_parts, last_parts = self.steps.temporaries(width), self.steps.temporaries(1)
 
         def lanewise(body: Any) -> tirx.Stmt:
             return loop(count, lambda u: lanes_loop(self.lanes, lambda lane: body(u * const(self.lanes) + lane)), ForKind.UNROLLED, "u")
-
-        def add(buffer: tirx.Buffer, at: Expr, position: Env) -> tirx.Stmt:
-            value = combine(tirx.BufferLoad(buffer, [at]), substitute(self.source, position))
-            return tirx.BufferStore(buffer, value, [at])
 
         def along(reduced: list[Expr]) -> tirx.Stmt:
             at = _with(env, outer, reduced)
             return vector_range(
                 const(0), inner.extent, width,
-                lambda s: lanewise(lambda j: add(wide, j, {**at, inner.var: s + j})),
-                lambda i: add(last, const(0), {**at, inner.var: i}),
+                lambda s: lanewise(lambda j: self._update([wide], wide_parts, j, {**at, inner.var: s + j})),
+                lambda i: self._update([last], last_parts, const(0), {**at, inner.var: i}),
             )  # fmt: skip
 
         def fold(lane: Expr) -> tirx.Stmt:
@@ -209,8 +209,7 @@ class ReductionCode:
 
         return sequence(
             [
-                tirx.AllocBuffer(wide),
-                tirx.AllocBuffer(last),
+                *map(tirx.AllocBuffer, [wide, last, *wide_parts, *last_parts]),
                 lanewise(lambda j: self._initial([wide], j)),
                 self._initial([last], const(0)),
                 nest([axis.extent for axis in outer], along),
@@ -226,9 +225,7 @@ class ReductionCode:
         combine, lanes = self.combiner, self.lanes
 
         def add(u: int, lane: Expr) -> tirx.Stmt:
-            return tirx.BufferStore(
-                wide, combine(tirx.BufferLoad(wide, [lane]), tirx.BufferLoad(wide, [lane + const(u * lanes)])), [lane]
-            )
+            return tirx.BufferStore(wide, combine(tirx.BufferLoad(wide, [lane]), tirx.BufferLoad(wide, [lane + const(u * lanes)])), [lane])
 
         return [lanes_loop(lanes, lambda lane, u=u: add(u, lane)) for u in range(1, count)]
 

@@ -9,6 +9,7 @@ import tvm
 from tvm import tirx
 from tvm.ir.prim.expr import BinaryOpExpr, CmpExpr
 from tvm_ffi import StructuralKey
+from tvm_ffi.structural import structural_walk
 
 from aotc.targets.schedules.stages import Stage
 
@@ -117,7 +118,7 @@ def _logical(a: Expr, b: Expr, absorbing: bool) -> Expr:
 
 
 def substitute(expr: Expr, env: Mapping[tirx.Var, Expr]) -> Expr:
-    return Rewriter(lambda buffer, indices: tirx.BufferLoad(buffer, indices)).expression(expr, env)
+    return Rewriter(tirx.BufferLoad).expression(expr, env)
 
 
 def flat_index(indices: Sequence[Expr], shape: Sequence[Expr]) -> Expr:
@@ -126,3 +127,63 @@ def flat_index(indices: Sequence[Expr], shape: Sequence[Expr]) -> Expr:
     for position, (index, extent) in enumerate(zip(indices, shape, strict=True)):
         offset = index if position == 0 else offset * extent + index
     return offset
+
+
+FEW_NAMES = 4
+"""Named values in an expression up to which they may stay (an exp has four)."""
+
+
+class Computation:
+    """Values whose named parts are taken out where there are many: ``emit`` stores each in a local buffer, then uses it.
+
+    TVM's code generator replaces names by what they stand for while it analyses what comes after: its time grows
+    exponentially with the depth of named values (minutes for a mish). A load from a buffer ends that, and LLVM makes it a
+    register.
+    """
+
+    def __init__(self, values: Sequence[Expr]) -> None:
+        self.steps: list[tuple[tirx.Var, Expr]] = []
+        hoister = _Hoister(self.steps)
+        self.values = tuple(hoister.expression(value, {}) if _names(value) > FEW_NAMES else value for value in values)
+
+    def temporaries(self, size: int) -> list[tirx.Buffer]:
+        """A local buffer for each part, with room for ``size`` lanes."""
+        return [tirx.decl_buffer([size], str(var.ty), var.name) for var, _ in self.steps]
+
+    def emit(self, env: Mapping[tirx.Var, Expr], buffers: Sequence[tirx.Buffer], at: Expr) -> tuple[list[tirx.Stmt], list[Expr]]:
+        """The statements that compute the parts into ``buffers`` at index ``at``, and the values."""
+        known = dict(env)
+        statements = []
+        for (var, value), buffer in zip(self.steps, buffers, strict=True):
+            statements.append(tirx.BufferStore(buffer, substitute(value, known), [at]))
+            known[var] = tirx.BufferLoad(buffer, [at])
+        return statements, [substitute(value, known) for value in self.values]
+
+
+def _names(expr: Expr) -> int:
+    found: list[tirx.Var] = []
+    structural_walk(expr, (tirx.Let, lambda let: found.append(let.var)))
+    return len(found)
+
+
+class _Hoister(Rewriter):
+    """Takes named values out of an expression, but for those that only one branch of a condition needs."""
+
+    def __init__(self, steps: list[tuple[tirx.Var, Expr]]) -> None:
+        super().__init__(tirx.BufferLoad)
+        self.steps, self.branches = steps, 0
+
+    def _visit(self, expr: Expr, env: Mapping[tirx.Var, Expr]) -> Expr:
+        if not isinstance(expr, tirx.Let) or self.branches:
+            return super()._visit(expr, env)
+        value = self._visit(expr.value, env)
+        name = tirx.Var(expr.var.name, str(expr.var.ty))
+        self.steps.append((name, value))
+        return self._visit(expr.body, {**env, expr.var: name})
+
+    def _call(self, expr: tvm.ir.Call, env: Mapping[tirx.Var, Expr]) -> Expr:
+        branching = expr.op.same_as(IF_THEN_ELSE)
+        self.branches += branching
+        result = super()._call(expr, env)
+        self.branches -= branching
+        return result

@@ -10,10 +10,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import tvm
 from tvm import tirx
 from tvm_ffi import structural_equal
 
-import tvm
 from aotc.targets.schedules import elementwise
 from aotc.targets.schedules.address import is_unit, unravel
 from aotc.targets.schedules.loops import const, known, rows_in_task, sequence, tasks_over
@@ -63,9 +63,8 @@ def _rank(program: Program, stage: Stage) -> int:
 def _joined(program: Program, group: Group, stage: Stage) -> Group | None:
     if stage.opaque is not None or group.stages[0].opaque is not None:
         return None
-    if _static(stage) and all(map(_static, group.stages)):
-        if sum(work_of(program, s) for s in (*group.stages, stage)) <= TINY:
-            return Group([*group.stages, stage], min(group.leading, _common(program, group, stage)))
+    if _static(stage) and all(map(_static, group.stages)) and sum(work_of(program, s) for s in (*group.stages, stage)) <= TINY:
+        return Group([*group.stages, stage], min(group.leading, _common(program, group, stage)))
     leading = _common(program, group, stage)
     if leading == 0:
         return None

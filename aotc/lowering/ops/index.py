@@ -85,12 +85,13 @@ def _scatter(
     x, _, updates = inputs
 
     def body(source: Any, indices: Any, new: Any, target: Any) -> None:
-        with _grid(x.shape) as at:
-            target[at] = source[at]
-        with _grid(updates.shape) as i:
-            place, inside = places(indices, i)
-            with T.If(tirx.all(*inside)), T.Then():
-                target[place] = COMBINE[reduction](target[place], new[i])
+        with T.serial(0, 1):
+            with _grid(x.shape) as at:
+                target[at] = source[at]
+            with _grid(updates.shape) as i:
+                place, inside = places(indices, i)
+                with T.If(tirx.all(*inside)), T.Then():
+                    target[place] = COMBINE[reduction](target[place], new[i])
 
     return extern(inputs, [(x.shape, common.dtype_of(x))], body, name)
 

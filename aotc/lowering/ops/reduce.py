@@ -74,16 +74,20 @@ def _reduction(name: str, reducer: Callable[..., Expr]) -> Expression:
 def extreme_with_index(largest: bool, select_last: bool) -> Callable[..., Any]:
     """A reducer of pairs (int32 index, value): a NaN wins over all; of equals the first or last index wins."""
 
-    def combine(a: tuple[Expr, Expr], b: tuple[Expr, Expr]) -> tuple[Expr, Expr]:
-        (i, x), (j, y) = a, b
+    def taken(i: Expr, x: Expr, j: Expr, y: Expr) -> Expr:
+        """Whether (j, y) wins over (i, x)."""
         later = j > i if select_last else j < i
         better = (y > x) if largest else (y < x)
         same = y == x
         if common.is_float(common.dtype_of(x)):
             better = tirx.any(better, tirx.all(tirx.isnan(y), tirx.Not(tirx.isnan(x))))
             same = tirx.any(same, tirx.all(tirx.isnan(y), tirx.isnan(x)))
-        take = tirx.any(better, tirx.all(same, later))
-        return tirx.Select(take, j, i), tirx.Select(take, y, x)
+        return tirx.any(better, tirx.all(same, later))
+
+    def combine(a: tuple[Expr, Expr], b: tuple[Expr, Expr]) -> tuple[Expr, Expr]:
+        (i, x), (j, y) = a, b
+        index = common.let(j, lambda k: common.let(y, lambda z: tirx.Select(taken(i, x, k, z), k, i)))
+        return index, common.let(y, lambda z: tirx.Select(taken(i, x, j, z), z, x))
 
     def identity(index_dtype: str, dtype: str) -> tuple[Expr, Expr]:
         start = constant(-1, index_dtype) if select_last else tirx.max_value(index_dtype)
