@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import random
 import resource
 import time
@@ -84,9 +85,9 @@ def test_case_40_files_that_are_no_model(tmp_path: Path, content: bytes, message
 
 
 def test_case_40_a_file_that_is_not_there(tmp_path: Path) -> None:
-    with pytest.raises(InvalidModel, match="cannot read .*: No such file"):
+    with pytest.raises(InvalidModel, match=r"cannot read .*: No such file"):
         import_onnx(tmp_path / "none.onnx")
-    with pytest.raises(InvalidModel, match="cannot read .*: Is a directory"):
+    with pytest.raises(InvalidModel, match=r"cannot read .*: Is a directory"):
         import_onnx(tmp_path)
 
 
@@ -161,7 +162,7 @@ def test_case_40_huge_dims_take_no_memory() -> None:
             [helper.make_tensor_value_info("y", TensorProto.FLOAT, None)],
         ), opset_imports=[helper.make_opsetid("", 13)],
     )  # fmt: skip
-    with pytest.raises(InvalidModel, match="a sparse tensor of .* cannot be made dense"):
+    with pytest.raises(InvalidModel, match=r"a sparse tensor of .* cannot be made dense"):
         import_onnx(model)
     assert time.monotonic() - started < 5
     assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 200_000  # KiB
@@ -185,10 +186,8 @@ def test_case_40_damaged_bytes_never_crash() -> None:
         damaged = bytearray(data)
         for _ in range(source.choice((1, 1, 2, 4))):
             damaged[source.randrange(len(damaged))] = source.randrange(256)
-        try:
+        with contextlib.suppress(AotcError):
             import_onnx(bytes(damaged))
-        except AotcError:
-            pass
 
 
 # Case 37: external data --------------------------------------------------------------------------------------------
