@@ -206,8 +206,8 @@ LINEAR = {"mode": "linear"}
 NEAREST = {"mode": "nearest", "coordinate": "asymmetric", "nearest": "floor"}
 NEAREST_EXACT = {"mode": "nearest", "coordinate": "half_pixel", "nearest": "round_prefer_ceil"}
 CUBIC = {"mode": "cubic", "cubic_a": -0.75}
-ANTIALIASED_LINEAR = {"mode": "linear", "antialias": True}
-ANTIALIASED_CUBIC = {"mode": "cubic", "cubic_a": -0.5, "antialias": True}
+ANTIALIASED_LINEAR = {"mode": "linear", "antialias": True, "exclude_outside": True}
+ANTIALIASED_CUBIC = {"mode": "cubic", "cubic_a": -0.5, "antialias": True, "exclude_outside": True}
 
 
 def _nearest(count: int, how: dict[str, Any]) -> Recipe:
