@@ -81,9 +81,11 @@ def _candidates() -> Iterator[Path]:
         if value and os.path.isabs(value):  # the XDG specification: a relative path is to be ignored
             yield Path(value) / below
     try:
-        yield Path(tempfile.gettempdir()) / f"aotc-cache-{os.getuid()}"
+        temporary = tempfile.gettempdir()
     except FileNotFoundError:  # no temporary folder at all
         return
+    if temporary != os.getcwd():  # what Python takes when there is none: a cache must not grow there
+        yield Path(temporary) / f"aotc-cache-{os.getuid()}"
 
 
 def _usable(path: Path) -> bool:

@@ -63,7 +63,7 @@ def write_object(path: Path, architecture: str, blobs: list[Blob]) -> None:
         table_offset = _pad(file, 8)
         file.write(b"".join(headers))
         file.seek(0)
-        identity = b"\x7fELF" + bytes([2, 1, 1, 0]) + bytes(8)
+        identity = b"\x7fELF" + bytes([2, 1, 1, 3]) + bytes(8)  # 3: GNU, whose linker honours "retain" only then
         file.write(
             _EHDR.pack(identity, 1, MACHINES[architecture], 1, 0, 0, table_offset, 0, _EHDR.size, 0, 0, _SHDR.size, sections, sections - 1)
         )

@@ -119,8 +119,8 @@ class ZigToolchain:
         command = ["build-lib", "-dynamic", "-target", self.zig_target, "-lc", "-lm", "-fno-compiler-rt", "-fno-ubsan-rt", "--verbose-link"]
         log = _run_zig([*command, f"-femit-bin={work / 'empty.so'}", str(work / "empty.c")], f"making the stubs of {self.zig_target}")
         last = [line for line in log.splitlines() if line.startswith("ld.lld ")][-1:]
-        words = [Path(word) for line in last for word in shlex.split(line)[1:]]
-        libraries = [path for path in words if path.is_absolute() and path.parent != work and re.search(r"\.(so\.\d+|a)$", path.name)]
+        words = [Path.cwd() / word for line in last for word in shlex.split(line)[1:]]  # zig shortens paths below its directory
+        libraries = [path for path in words if re.search(r"\.(so\.\d+|a)$", path.name)]
         if not {"libc.so.6", "libm.so.6"} <= {path.name for path in libraries}:
             raise BuildError(f"the C library stubs of {self.zig_target} were not found; expected ziglang 0.17.1, found {_zig_version()}")
         for library in libraries:

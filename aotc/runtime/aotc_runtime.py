@@ -357,7 +357,7 @@ class _Handle(object):
         self.pointer = None  # type: Optional[int]
         self.library = None  # type: Optional[ctypes.CDLL]
         try:
-            self.library = ctypes.CDLL(os.path.abspath(path), mode=ctypes.RTLD_LOCAL | getattr(os, "RTLD_NOW", 2))
+            self.library = _dlopen(os.path.realpath(path))
         except OSError as error:
             raise Error(f"{path} could not be loaded: {error}; check that it is built for this board's system", SYSTEM) from None
         entry = self.library.aotc_model
@@ -382,6 +382,20 @@ class _Handle(object):
             return  # its sessions still run: the file stays loaded
         if self.library is not None:
             _dlclose(self.library)
+
+
+def _dlopen(path: str) -> ctypes.CDLL:
+    """Load the file that ``path`` names now. The dynamic loader knows libraries by their names first: where a file was built again while its
+    former content is loaded, it would hand out the former. So a name in use is spelt another way, which tells the file's identity."""
+    try:
+        _dlclose(ctypes.CDLL(path, mode=os.RTLD_NOLOAD | os.RTLD_NOW))  # it counts as a user
+    except OSError:
+        return ctypes.CDLL(path, mode=os.RTLD_LOCAL | os.RTLD_NOW)
+    about = os.stat(path)
+    identity = zlib.crc32(struct.pack("<QQqq", about.st_ino, about.st_dev, about.st_mtime_ns, about.st_size))
+    folder, name = os.path.split(path)
+    spelling = "".join("./" if identity >> bit & 1 else "/" for bit in range(32))
+    return ctypes.CDLL(f"{folder}/{spelling}{name}", mode=os.RTLD_LOCAL | os.RTLD_NOW)
 
 
 def _dlclose(library: ctypes.CDLL) -> None:

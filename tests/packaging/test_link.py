@@ -18,7 +18,6 @@ import pytest
 from elftools.elf.elffile import ELFFile
 
 import aotc
-from aotc.cache_dir import cache_dir
 from aotc.errors import BuildError
 from aotc.packaging import toolchain as toolchain_module
 from aotc.packaging.elf_check import check_output, inspect_elf
@@ -166,15 +165,21 @@ def test_helper_functions_of_the_compiler(tmp_path: Path) -> None:
 
 
 def test_all_faults_of_a_file_are_named(tmp_path: Path) -> None:
-    (tmp_path / "bad.c").write_text(
-        "#include <math.h>\nint aotc_model(double x) { return (int)fmod(x, 3); }\nint other(void) { return 1; }\n"
-    )
-    command = [toolchain_module.zig(), "cc", "-target", "x86_64-linux-gnu.2.38", "-shared", "-Wl,-soname,bad.so", str(tmp_path / "bad.c")]
-    environment = dict.fromkeys(("ZIG_GLOBAL_CACHE_DIR", "ZIG_LOCAL_CACHE_DIR"), str(cache_dir("zig")))
-    subprocess.run([*command, "-lm", "-o", str(tmp_path / "bad.so")], check=True, env=environment)
+    source = "#include <math.h>\nint aotc_model(double x) { return (int)fmod(x, 3); }\nint other(void) { return 1; }\n"
+    (tmp_path / "bad.c").write_text(source)
+    tools = toolchain_module.ZigToolchain("x86_64-linux-gnu", (2, 39))
+    tools.compile(tmp_path / "bad.c", tmp_path / "bad.o", ["-fPIC", "-O2"])
+    stubs = map(str, tools.stubs().glob("*.so*"))
+    command = [toolchain_module.zig(), "ld.lld", "--shared", "-soname", "bad.so", "-z", "execstack", str(tmp_path / "bad.o"), *stubs]
+    subprocess.run([*command, "-o", str(tmp_path / "bad.so")], check=True)
     with pytest.raises(BuildError) as caught:
         check_output(tmp_path / "bad.so", (2, 27))
-    for fault in ("exports aotc_model, other", "GLIBC_2.38 of libm.so.6; the target has 2.27", "soname (bad.so)"):
+    for fault in (
+        "exports aotc_model, other",
+        "GLIBC_2.38 of libm.so.6; the target has 2.27",
+        "soname (bad.so)",
+        "writable and executable",
+    ):
         assert fault in str(caught.value)
 
 

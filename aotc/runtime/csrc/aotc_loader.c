@@ -321,6 +321,30 @@ static aotc_status check_file(const char *path, aotc_error *error) {
 
 /* ---- Opening ---- */
 
+/* dlopen of the file that `path` (absolute) names now. The dynamic loader knows libraries by their names first: where a file was built
+ * again while its former content is loaded, it would hand out the former. So a name in use is spelt another way, which tells the
+ * file's identity: "./" and "/" in front of the file's name change nothing but the spelling. */
+static void *open_library(const char *path) {
+    char spelling[PATH_MAX + 80];
+    struct stat about;
+    void *loaded = dlopen(path, RTLD_NOW | RTLD_LOCAL | RTLD_NOLOAD);
+    if (!loaded) return dlopen(path, RTLD_NOW | RTLD_LOCAL);
+    dlclose(loaded);
+    if (stat(path, &about) != 0) return dlopen(path, RTLD_NOW | RTLD_LOCAL);
+    uint64_t identity[] = {about.st_ino, about.st_dev, (uint64_t)about.st_mtim.tv_sec, (uint64_t)about.st_mtim.tv_nsec, (uint64_t)about.st_size};
+    crc_tables tables;
+    crc_prepare(&tables);
+    uint32_t crc = crc_update(&tables, 0, (const unsigned char *)identity, sizeof identity);
+    size_t folder = (size_t)(strrchr(path, '/') - path) + 1, used = folder;
+    memcpy(spelling, path, folder);
+    for (int bit = 0; bit < 32; bit++) {
+        if (crc >> bit & 1u) spelling[used++] = '.';
+        spelling[used++] = '/';
+    }
+    strcpy(spelling + used, path + folder);
+    return dlopen(spelling, RTLD_NOW | RTLD_LOCAL);
+}
+
 aotc_status aotc_open_with(const char *path, const aotc_model_options *options, aotc_model_t **model, aotc_error *error) {
     aotc_model_options own = {0};
     aotc_model_fn entry;
@@ -332,7 +356,7 @@ aotc_status aotc_open_with(const char *path, const aotc_model_options *options, 
     if (status) return status;
     /* An absolute path: dlopen would look a bare name up in the system's folders. */
     if (!realpath(path, absolute)) return report(error, AOTC_SYSTEM, "%s cannot be opened: %s; check the path", path, strerror(errno));
-    void *library = dlopen(absolute, RTLD_NOW | RTLD_LOCAL);
+    void *library = open_library(absolute);
     if (!library) {
         const char *reason = dlerror();
         return report(error, AOTC_SYSTEM, "%s could not be loaded: %s; check that it is built for this board's system", path, reason ? reason : "");
