@@ -77,7 +77,8 @@ def _is_convertible(node: Expr) -> bool:
 
 def _is_depthwise(conv: Call) -> bool:
     weight = cast(np.ndarray, array_of(conv.args[1]))
-    return bool(conv.attrs.groups == weight.shape[0] and weight.shape[1] == 1)  # type: ignore[attr-defined]
+    groups = conv.attrs.groups  # type: ignore[attr-defined]
+    return bool(groups > 1 and groups == weight.shape[0] and weight.shape[1] == 1)
 
 
 class _Converter:

@@ -8,6 +8,7 @@ import pytest
 from aotc import ops
 from aotc.ir.expr import Module
 from aotc.ir.verify import verify
+from aotc.ir.visitor import calls_of
 from aotc.passes.convert_layout import convert_layout
 from aotc.passes.eliminate_common import eliminate_common
 from aotc.passes.options import Options
@@ -168,3 +169,12 @@ def test_no_block_no_change() -> None:
     text = "(%x: float32[2, 8, 5, 4]) {\n %0 = conv(%x, $w)\n return %0\n}"
     check(convert_layout, module(text, {"w": weight(8, 8, 1, 1)}), None, Options(channel_block=0))
     assert ops.conv.is_call(module(text, {"w": weight(8, 8, 1, 1)}).main.body)
+
+
+def test_one_channel_is_no_depthwise_convolution() -> None:
+    """Case 29: one channel in, one out, in one group."""
+    text = "(%x: float32[2, 1, 4, 20]) {\n %a = conv(%x, $w) {padding=(1, 0, 1, 0)}\n return %a\n}"
+    before = module(text, {"w": weight(1, 1, 3, 1)})
+    assert converted(before) == ["reshape", "conv", "layout_transform"]
+    conv = calls_of(convert_layout(before, OPTIONS).main.body, ["conv"])[0]
+    assert conv.args[1].type.shape == (1, 1, 3, 1, 1, 4)  # type: ignore[union-attr]
