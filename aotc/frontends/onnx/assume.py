@@ -6,6 +6,10 @@ three channels only where a channel dim declared as dynamic is 3. Such a fact be
 
 from __future__ import annotations
 
+import functools
+import math
+import operator
+from collections import Counter
 from collections.abc import Iterable, Sequence
 
 from aotc.frontends.onnx.node import Node
@@ -40,7 +44,19 @@ def solve_equal(left: Dim, right: Dim) -> dict[str, Dim] | None:
     difference = left - right
     if isinstance(difference, int):
         return None
-    return _linear(difference) or _multiples(left, right) or _range(left, right)
+    return _linear(_reduced(difference)) or _multiples(left, right) or _range(left, right)
+
+
+def _reduced(difference: DimExpr) -> DimExpr:
+    """Without the factors that all terms share, which are not 0: b * s - 5 * b becomes s - 5."""
+    common = functools.reduce(operator.and_, (Counter(monomial) for monomial, _ in difference.terms))
+    divisor: Dim = math.gcd(*(coefficient for _, coefficient in difference.terms))
+    for atom in common.elements():
+        if isinstance(atom, Symbol) and atom.lower < 1:
+            return difference
+        divisor = divisor * DimExpr((((atom,), 1),))
+    quotient = floordiv(difference, divisor)
+    return quotient if isinstance(quotient, DimExpr) else difference
 
 
 def _linear(difference: DimExpr) -> dict[str, Dim] | None:

@@ -21,6 +21,7 @@ def test_a_symbol_as_a_number_or_as_another() -> None:
     assert solve_equal(2 * H, 7) is None
     assert solve_equal(W, H) == {"w": H}
     assert solve_equal(3, 4) is None
+    assert solve_equal(32 * H * W, 160 * W) == {"h": 5}
 
 
 def test_a_symbol_as_a_multiple() -> None:
@@ -62,3 +63,11 @@ def test_a_feature_pyramid_needs_a_multiple() -> None:
 def test_what_no_size_can_mend() -> None:
     with pytest.raises(InvalidModel, match="do not broadcast"):
         import_onnx(parse("(float[H] x) => (float y) { a = Concat <axis=0> (x, x, x) b = Concat <axis=0> (x, x) y = Add (a, b) }"))
+
+
+def test_a_reshape_to_a_size_that_was_fixed_while_exporting() -> None:
+    body = "(float[N,S,8] x) => (float y) { s = Constant <value=int64[3] {5, -1, 4}> () y = Reshape (x, s) }"
+    module = import_onnx(parse(body))
+    assert module.main.params[0].type == tensor("float32", 5 * symbol("N"), symbol("S"), 8)
+    fixed = "(float[N,S,8] x) => (float y) { s = Constant <value=int64[3] {0, 5, 8}> () y = Reshape (x, s) }"
+    assert import_onnx(parse(fixed)).main.params[0].type == tensor("float32", symbol("N"), 5, 8)

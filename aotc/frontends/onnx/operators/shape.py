@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from aotc import ops
+from aotc.frontends.onnx.assume import Assumption, solve_equal
 from aotc.frontends.onnx.node import Handler, Node, Results
 from aotc.ir.dims import Dim, bounds, floordiv, maximum, minimum, product
 from aotc.ir.expr import Expr
@@ -38,7 +39,18 @@ def _reshape(node: Node) -> Results:
         if isinstance(size, int) and isinstance(rest, int) and size % rest:
             node.invalid(f"{node.type(x)} has {size} elements, which do not divide into {_text(wanted)}")
         shape[free[0]] = floordiv(size, rest)
+    _require_equal(node, product(old), product(shape), f"whether {node.type(x)} has as many elements as {_text(shape)}")
     return _reshaped(node, x, shape)
+
+
+def _require_equal(node: Node, left: Dim, right: Dim, question: str) -> None:
+    """Two sizes that differ only where a dynamic dim says so must be equal: taken as a fact, or refused. A kernel would
+    else read beyond the data."""
+    if left != right and not (isinstance(left, int) and isinstance(right, int)):
+        values = solve_equal(left, right)
+        if values is None:
+            node.unsupported(f"{question} is known only at run time; fix the input's shape")
+        raise Assumption(values)
 
 
 def _reshaped(node: Node, x: Expr, shape: Sequence[Dim]) -> Expr:
@@ -116,9 +128,10 @@ def _split(node: Node) -> Results:
         sizes = [part] * (count - 1) + [total - part * (count - 1)]
     if len(sizes) < len(node.outputs):
         node.invalid(f"there are {len(sizes)} parts for {len(node.outputs)} outputs")
-    left = _sum(sizes) - total
-    if isinstance(left, int) and left != 0:
+    whole = _sum(sizes)
+    if isinstance(whole, int) and isinstance(total, int) and whole != total:
         node.invalid(f"parts of {_text(sizes)} do not make up axis {axis} of {node.type(x)}")
+    _require_equal(node, whole, total, f"whether parts of {_text(sizes)} make up axis {axis} of {node.type(x)}")
     results, begin = [], 0
     for size in sizes:
         results.append(_window(node, x, axis, begin, begin + size))
