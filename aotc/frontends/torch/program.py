@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import warnings
 from collections.abc import Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -40,14 +41,15 @@ def decomposed(program: ExportedProgram) -> ExportedProgram:
     table = torch.export.default_decompositions()
     for operator in RECIPES:
         table.pop(operator, None)
-    return program.run_decompositions(table)
+    with _quiet():
+        return program.run_decompositions(table)
 
 
 def _export(module: torch.nn.Module, args: Sequence[Any] | None, kwargs: Mapping[str, Any] | None, dynamic_shapes: Any) -> ExportedProgram:
     if args is None and not kwargs:
         raise InvalidOption("a module needs example arguments: import_torch(module, (torch.randn(1, 3, 224, 224),))")
     positional = (args,) if isinstance(args, torch.Tensor) else tuple(args or ())
-    with _eval_mode(module), torch.no_grad():
+    with _eval_mode(module), torch.no_grad(), _quiet():
         try:
             return torch.export.export(
                 module,
@@ -59,6 +61,15 @@ def _export(module: torch.nn.Module, args: Sequence[Any] | None, kwargs: Mapping
             )
         except Exception as error:  # torch raises errors of some ten kinds here, all of them about the module
             raise UnsupportedModel(f"torch.export cannot export {type(module).__name__}: {_brief(error)}") from error
+
+
+@contextmanager
+def _quiet() -> Any:
+    """Without torch's warnings about its own code."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", FutureWarning)
+        warnings.simplefilter("ignore", DeprecationWarning)
+        yield
 
 
 @contextmanager
