@@ -1,8 +1,8 @@
 """aotc compiles PyTorch and ONNX networks ahead of time into one shared library for x86-64 and NVIDIA Jetson boards.
 
-    import aotc
-    aotc.compile("model.onnx", target="host", output="model.so")
-    outputs = aotc.load("model.so").run({"image": image})
+import aotc
+aotc.compile("model.onnx", target="host", output="model.so")
+outputs = aotc.load("model.so").run({"image": image})
 """
 
 from __future__ import annotations

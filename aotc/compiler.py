@@ -26,7 +26,9 @@ from aotc.ir.expr import Call, Function, Module
 from aotc.ir.visitor import post_order
 from aotc.lowering.build import compile_functions
 from aotc.lowering.compiled import CompiledFunction
-from aotc.lowering.planner import Planned, is_view, make_plan
+from aotc.lowering.in_place import choose_in_place
+from aotc.lowering.planner import Planned, make_plan
+from aotc.lowering.views import is_view
 from aotc.packaging.link import Linked, Parts, link
 from aotc.packaging.manifest import TargetInfo, make_manifest
 from aotc.packaging.planfile import write_plan
@@ -92,11 +94,13 @@ def compile(
     with cache_beside(output):
         module = clock("import", lambda: import_model(model, inputs, args, dynamic_shapes))
         module = clock("optimise", lambda: optimise(module, chosen))
-        functions = primitive_functions(module)
+        functions, in_place = primitive_functions(module), choose_in_place(module)
         count = _KernelCount(clock.progress)
-        kernels = clock("kernels", lambda: compile_functions(functions, chosen, jobs, count))
-        planned = clock("plan", lambda: make_plan(module, kernels))
-        linked = clock("link", lambda: package(planned, kernels, chosen, output, {**module.metadata, **(metadata or {})}, precision, compiler))
+        kernels = clock("kernels", lambda: compile_functions(functions, chosen, jobs, count, in_place))
+        planned = clock("plan", lambda: make_plan(module, kernels, in_place))
+        linked = clock(
+            "link", lambda: package(planned, kernels, chosen, output, {**module.metadata, **(metadata or {})}, precision, compiler)
+        )
     entry = planned.plan.entry_points[0]
     return BuildReport(
         output, chosen, linked, entry.arena_size, entry.arena_lower_bound, planned.weights_size, len(entry.steps),
@@ -135,7 +139,9 @@ def _write_weights(planned: Planned, path: Path) -> None:
                 file.write(b"\0" * (offset - file.tell()))
                 file.write(np.ascontiguousarray(array).reshape(-1).view(np.uint8).data)
     except OSError as error:
-        raise BuildError(f"cannot write {planned.weights_size} bytes of weights beside the output: {error.strerror}; free space or choose another output") from error
+        raise BuildError(
+            f"cannot write {planned.weights_size} bytes of weights beside the output: {error.strerror}; free space or choose another output"
+        ) from error
 
 
 def _writable_folder(output: Path) -> Path:
@@ -158,7 +164,9 @@ def _check_options(precision: str, device: str) -> None:
 
 def _notes(target: Target, device: str) -> tuple[str, ...]:
     if device == "auto" and target.jetpack is not None:
-        return (f"{target.name}: this version of aotc builds CPU kernels only; the GPU stays unused (--device cpu says so without this note)",)
+        return (
+            f"{target.name}: this version of aotc builds CPU kernels only; the GPU stays unused (--device cpu says so without this note)",
+        )
     return ()
 
 

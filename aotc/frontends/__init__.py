@@ -11,7 +11,9 @@ from aotc.ir.dims import Dim
 from aotc.ir.expr import Module
 
 
-def import_model(model: Any, inputs: Mapping[str, Sequence[Dim]] | None = None, args: Sequence[Any] | None = None, dynamic_shapes: Any = None) -> Module:
+def import_model(
+    model: Any, inputs: Mapping[str, Sequence[Dim]] | None = None, args: Sequence[Any] | None = None, dynamic_shapes: Any = None
+) -> Module:
     """The Module of anything that ``aotc.compile`` takes; see there. Raises InvalidOption for anything else."""
     if isinstance(model, Module):
         return model
@@ -36,7 +38,9 @@ def import_onnx(model: Any, inputs: Mapping[str, Sequence[Dim]] | None = None) -
     return onnx.import_onnx(model, inputs)
 
 
-def import_torch(model: Any, args: Sequence[Any] | None = None, dynamic_shapes: Any = None, *, inputs: Mapping[str, Sequence[Dim]] | None = None) -> Module:
+def import_torch(
+    model: Any, args: Sequence[Any] | None = None, dynamic_shapes: Any = None, *, inputs: Mapping[str, Sequence[Dim]] | None = None
+) -> Module:
     """The Module of a torch module, an ``ExportedProgram`` or a .pt2 file; see ``aotc.frontends.torch``. torch is an extra
     of the package: imported here and not before."""
     try:

@@ -20,28 +20,36 @@ from aotc.lowering import kernel_cache
 from aotc.lowering.compiled import CompiledFunction
 from aotc.lowering.frames import pack_function, read_frame, unpack_result, write_frame
 from aotc.lowering.identity import function_key, function_label
+from aotc.lowering.in_place import InPlace
 from aotc.targets import Target
 
 Progress = Callable[[int, int, str], None]
 """Called as (functions ready, functions in all, label of the one that became ready), from any thread, one call at a time."""
 
+_Task = tuple[str, Function, int | None]  # key, function, the parameter that its result overwrites
+
 
 def compile_functions(
-    functions: Iterable[Function], target: Target, jobs: int | None = None, progress: Progress | None = None
+    functions: Iterable[Function],
+    target: Target,
+    jobs: int | None = None,
+    progress: Progress | None = None,
+    in_place: InPlace | None = None,
 ) -> dict[Function, CompiledFunction]:
-    """Machine code of every function. ``jobs`` is the number of worker processes, by default one a core.
+    """Machine code of every function. ``jobs`` is the number of worker processes, by default one a core; ``in_place`` names
+    the functions that write their result over a parameter.
 
     The result does not depend on ``jobs``. Raises BuildError for the first function (in the order given) that fails.
     """
-    wanted = list(functions)
-    keys = {function: function_key(function, target) for function in wanted}
+    wanted, over = list(functions), in_place or {}
+    keys = {function: function_key(function, target, over.get(function)) for function in wanted}
     distinct = {keys[function]: function for function in reversed(wanted)}
     ready = {key: found for key in distinct if (found := kernel_cache.load(key)) is not None}
     state = _State(len(distinct), progress or (lambda done, total, label: None), len(ready))
     missing = [key for key in dict.fromkeys(keys[function] for function in wanted) if key not in ready]
     if missing:
         state.report("cached")
-        ready |= _compile([(key, distinct[key]) for key in missing], target, jobs or os.cpu_count() or 1, state)
+        ready |= _compile([(key, distinct[key], over.get(distinct[key])) for key in missing], target, jobs or os.cpu_count() or 1, state)
     return {function: ready[keys[function]] for function in wanted}
 
 
@@ -63,7 +71,7 @@ class _State:
             self.progress(self.done, self.total, label)
 
 
-def _compile(work: list[tuple[str, Function]], target: Target, jobs: int, state: _State) -> dict[str, CompiledFunction]:
+def _compile(work: list[_Task], target: Target, jobs: int, state: _State) -> dict[str, CompiledFunction]:
     tasks: queue.SimpleQueue[int] = queue.SimpleQueue()
     for number in range(len(work)):
         tasks.put(number)
@@ -81,7 +89,7 @@ def _compile(work: list[tuple[str, Function]], target: Target, jobs: int, state:
 
 def _drive(
     tasks: queue.SimpleQueue[int],
-    work: list[tuple[str, Function]],
+    work: list[_Task],
     target: Target,
     state: _State,
     results: dict[str, CompiledFunction],
@@ -96,9 +104,9 @@ def _drive(
                 number = tasks.get_nowait()
             except queue.Empty:
                 break
-            key, function = work[number]
+            key, function, over = work[number]
             try:
-                results[key] = _ask(worker, function, target)
+                results[key] = _ask(worker, function, target, over)
             except Exception as error:  # handed to the caller's thread
                 failures[number] = error
                 break
@@ -111,10 +119,10 @@ def _drive(
         worker.stdout.close()
 
 
-def _ask(worker: subprocess.Popen[bytes], function: Function, target: Target) -> CompiledFunction:
+def _ask(worker: subprocess.Popen[bytes], function: Function, target: Target, in_place: int | None) -> CompiledFunction:
     assert worker.stdin is not None and worker.stdout is not None
     try:
-        write_frame(worker.stdin, pack_function(function, target))
+        write_frame(worker.stdin, pack_function(function, target, in_place))
         reply = read_frame(worker.stdout)
     except (BrokenPipeError, EOFError):
         where = function.origin or function.name or "a fused function"

@@ -45,16 +45,16 @@ def _operator(name: str) -> OpDef:
     return ops.ALL[name]
 
 
-def pack_function(function: Function, target: Target) -> bytes:
+def pack_function(function: Function, target: Target, in_place: int | None = None) -> bytes:
     buffer = io.BytesIO()
     # The nodes first, children before parents, so that pickling never goes deep.
-    _Pickler(buffer).dump((post_order(*function.params, function.body), function, target))
+    _Pickler(buffer).dump((post_order(*function.params, function.body), function, target, in_place))
     return buffer.getvalue()
 
 
-def unpack_function(data: bytes) -> tuple[Function, Target]:
-    _, function, target = pickle.loads(data)
-    return function, target
+def unpack_function(data: bytes) -> tuple[Function, Target, int | None]:
+    _, function, target, in_place = pickle.loads(data)
+    return function, target, in_place
 
 
 def pack_result(result: CompiledFunction | Exception) -> bytes:

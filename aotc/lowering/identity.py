@@ -19,9 +19,10 @@ from aotc.ir.visitor import post_order
 from aotc.targets import Target
 
 
-def function_key(function: Function, target: Target) -> str:
-    """A digest of all that the object code depends on: the function but for its names, the target, these sources, TVM."""
-    text = "\n".join([function_text(function), repr(target), source_digest()])
+def function_key(function: Function, target: Target, in_place: int | None = None) -> str:
+    """A digest of all that the object code depends on: the function but for its names, the parameter that its result
+    overwrites, the target, these sources, TVM."""
+    text = "\n".join([function_text(function), f"in place {in_place}", repr(target), source_digest()])
     return hashlib.sha256(text.encode()).hexdigest()
 
 

@@ -23,17 +23,17 @@ from aotc.targets import Target
 from aotc.targets.schedules import DIRECT, DirectWork, Work, rules_for
 
 
-def lower_function(function: Function, target: Target) -> CompiledFunction:
+def lower_function(function: Function, target: Target, in_place: int | None = None) -> CompiledFunction:
     """Machine code for a primitive function.
 
-    Its parameters are tensors; its body is calls of operators over them, tuples of these, and scalar constants. Raises
-    BuildError, which names the function's origin, where it cannot be lowered.
+    Its parameters are tensors; its body is calls of operators over them, tuples of these, and scalar constants. The code
+    writes its one result over the parameter numbered ``in_place``, if any. Raises BuildError, which names the function's origin, where it cannot be lowered.
     """
     check_sizes(function)
-    symbol = f"{function_label(function)}_{function_key(function, target)[:16]}"
+    symbol = f"{function_label(function)}_{function_key(function, target, in_place)[:16]}"
     scope = DimScope()
     scheduled = scheduled_function(function, target, scope)
-    return compile_function(scheduled, len(function.params), scope, target, symbol, function_flops(function))
+    return compile_function(scheduled, len(function.params), scope, target, symbol, function_flops(function), in_place)
 
 
 def check_sizes(function: Function) -> None:

@@ -19,7 +19,9 @@ from aotc.ir.types import TensorType, flatten
 from aotc.ir.visitor import post_order
 from aotc.lowering import memory, plan
 from aotc.lowering.compiled import CompiledFunction
+from aotc.lowering.in_place import InPlace
 from aotc.lowering.plan import Storage
+from aotc.lowering.views import is_view, resolve_view, results_of
 
 MAX_ELEMENTS = 2**31 - 1
 
@@ -55,14 +57,18 @@ class Planned:
     weights_size: int
 
 
-def make_plan(module: Module, compiled: Mapping[Function, CompiledFunction]) -> Planned:
-    """The plan of a module whose functions are calls of primitive functions, each of them in ``compiled``.
+def make_plan(module: Module, compiled: Mapping[Function, CompiledFunction], in_place: InPlace) -> Planned:
+    """The plan of a module whose functions are calls of primitive functions, each of them in ``compiled``; those in
+    ``in_place`` were compiled to write their result over an argument.
 
     Raises UnsupportedModel for a tensor of 2^31 elements or more: kernels count in int32.
     """
     weights = Weights([], {})
     kernels: dict[str, plan.Kernel] = {}
-    entries = [_EntryPlanner(name, function, module.output_names[name], compiled, weights, kernels).run() for name, function in module.functions.items()]
+    entries = [
+        _EntryPlanner(name, function, module.output_names[name], compiled, in_place, weights, kernels).run()
+        for name, function in module.functions.items()
+    ]
     return Planned(plan.ExecutionPlan(tuple(entries), tuple(kernels.values())), tuple(weights.arrays), weights.size)
 
 
@@ -76,10 +82,10 @@ class _PendingBuffer:
 class _EntryPlanner:
     def __init__(
         self, name: str, function: Function, output_names: Sequence[str], compiled: Mapping[Function, CompiledFunction],
-        weights: Weights, kernels: dict[str, plan.Kernel],
+        in_place: InPlace, weights: Weights, kernels: dict[str, plan.Kernel],
     ) -> None:  # fmt: skip
         self.name, self.function, self.output_names = name, function, output_names
-        self.compiled, self.weights, self.kernels = compiled, weights, kernels
+        self.compiled, self.in_place, self.weights, self.kernels = compiled, in_place, weights, kernels
         self.values: list[plan.Value] = []
         self.steps: list[plan.Step] = []
         self.buffers: list[_PendingBuffer] = []
@@ -88,7 +94,7 @@ class _EntryPlanner:
 
     def run(self) -> plan.EntryPoint:
         inputs = [plan.TensorSpec(p.name, t.dtype, t.shape) for p in self.function.params for t in flatten(p.type)]
-        results = _fields(self.function.body)
+        results = results_of(self.function.body)
         self._claim_outputs(results)
         for number, param in enumerate(self.function.params):
             self.value_ids[param] = (self._value(_tensor(param), Storage.INPUT, number),)
@@ -109,7 +115,7 @@ class _EntryPlanner:
     def _claim_outputs(self, results: Sequence[Expr]) -> None:
         """Which kernel result is computed straight into which output: the first output that it, or a view of it, is."""
         for number, result in enumerate(results):
-            source = _resolve_view(result)
+            source = resolve_view(result)
             if isinstance(source[0], Call):
                 self.output_of.setdefault(source, number)
 
@@ -132,7 +138,10 @@ class _EntryPlanner:
         first = len(self.steps)
         arguments = [self.value_ids[arg][0] for arg in node.args]
         scratch = [self._arena_value(t, first) for t in compiled.scratch]
-        results = [self._result(node, i, t, first) for i, t in enumerate(flatten(node.type))]
+        if function in self.in_place:
+            results = [self._view(arguments[self.in_place[function]], _tensor(node))]
+        else:
+            results = [self._result(node, i, t, first) for i, t in enumerate(flatten(node.type))]
         roles = {"input": arguments, "scratch": scratch, "output": results}
         for kernel in compiled.kernels:
             operands = tuple(roles[role][index] for role, index in kernel.operands)
@@ -185,37 +194,6 @@ class _EntryPlanner:
         self._extend(value, len(self.steps) - 1)
 
 
-def is_view(node: Expr) -> bool:
-    """Whether a call of a fused function is a reshape alone, so that its result is its argument's memory."""
-    if not (isinstance(node, Call) and isinstance(node.op, Function) and len(node.op.params) == 1):
-        return False
-    body = node.op.body
-    return isinstance(body, Call) and not isinstance(body.op, Function) and body.op.name == "reshape" and body.args[0] is node.op.params[0]
-
-
-def _resolve_view(expr: Expr) -> tuple[Expr, int]:
-    """The expression, and which of its results, that ``expr`` is a view of."""
-    index = 0
-    while True:
-        if isinstance(expr, TupleGetItem):
-            expr, index = expr.value, expr.index
-        elif isinstance(expr, Tuple):
-            expr, index = expr.fields[index], 0
-        elif is_view(expr) and isinstance(expr, Call):
-            expr = expr.args[0]
-        else:
-            return expr, index
-
-
-def _fields(body: Expr) -> tuple[Expr, ...]:
-    """The results of a function as tensors."""
-    if isinstance(body, Tuple):
-        return tuple(tensor for field in body.fields for tensor in _fields(field))
-    if isinstance(body.type, TensorType):
-        return (body,)
-    return tuple(TupleGetItem(body, i) for i in range(len(flatten(body.type))))
-
-
 def _tensor(expr: Expr | Var) -> TensorType:
     if not isinstance(expr.type, TensorType):
         raise InvalidModel(f"{getattr(expr, 'origin', '')}: a tensor was expected here, not {expr.type}")
@@ -245,5 +223,7 @@ def _symbols(inputs: Sequence[plan.TensorSpec]) -> tuple[plan.Symbol, ...]:
                     found[name] = plan.Symbol(name, sym.lower, sym.upper, number, axis)
     missing = sorted(set(needed) - set(found))
     if missing:
-        raise InvalidModel(f"the dims {', '.join(missing)} appear in input shapes only inside expressions: name each one as an input's own dim (--input)")
+        raise InvalidModel(
+            f"the dims {', '.join(missing)} appear in input shapes only inside expressions: name each one as an input's own dim (--input)"
+        )
     return tuple(found.values())

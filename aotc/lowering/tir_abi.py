@@ -19,7 +19,7 @@ import tvm
 from tvm import s_tir, tirx
 from tvm.s_tir import pipeline
 from tvm.tirx.stmt import ForKind
-from tvm_ffi.structural import structural_walk
+from tvm_ffi.structural import structural_map, structural_walk
 
 from aotc.errors import BuildError
 from aotc.ir.dims import Dim
@@ -49,13 +49,16 @@ class Nest:
 
 def tvm_target(target: Target) -> tvm.target.Target:
     """The LLVM target that generates code for ``target``."""
-    return tvm.target.Target({"kind": "llvm", "mtriple": target.triple, "mcpu": target.mcpu, "mattr": [f"+{f}" for f in target.features]})
+    features = [f"+{feature}" for feature in target.features]
+    if target.vector_bits == 512:
+        features.append("-prefer-256-bit")  # LLVM would cut our vectors in two
+    return tvm.target.Target({"kind": "llvm", "mtriple": target.triple, "mcpu": target.mcpu, "mattr": features})
 
 
-def compile_function(func: tirx.PrimFunc, inputs: int, scope: DimScope, target: Target, symbol: str, flops: Dim) -> CompiledFunction:
+def compile_function(func: tirx.PrimFunc, inputs: int, scope: DimScope, target: Target, symbol: str, flops: Dim, in_place: int | None = None) -> CompiledFunction:
     """Machine code for a scheduled function whose parameters are ``inputs`` inputs, then its outputs.
 
-    ``flops`` is counted for the last kernel. Raises BuildError where the code would need what no model may need.
+    ``flops`` is counted for the last kernel. The output and the input numbered ``in_place`` are one buffer. Raises BuildError where the code would need what no model may need.
     """
     llvm = tvm_target(target)
     shared: set[str] = set()
@@ -72,10 +75,12 @@ def compile_function(func: tirx.PrimFunc, inputs: int, scope: DimScope, target: 
     operands += [("scratch", i) for i in range(len(scratch))]
     kernels = []
     for i, (nest, name, body) in enumerate(zip(nests, symbols, lowered, strict=True)):
-        final, dims = _with_c_signature(_lower_loops(body, llvm), scope)
+        both = in_place is not None and in_place in nest.buffers and inputs in nest.buffers
+        dropped = nest.buffers.index(in_place) if both else None
+        final, dims = _with_c_signature(_lower_loops(body, llvm), scope, dropped)
         object_code = _object_code(final, name, llvm)
         work = flops if i == len(nests) - 1 else 0
-        kernels.append(CompiledKernel(name, object_code, tuple(operands[b] for b in nest.buffers), nest.outputs, dims, nest.tasks, work))
+        kernels.append(CompiledKernel(name, object_code, tuple(operands[b] for i, b in enumerate(nest.buffers) if i != dropped), nest.outputs, dims, nest.tasks, work))
     tensors = [TensorType(tuple(scope.dim(extent) for extent in buffer.shape), str(buffer.dtype)) for buffer in scratch]
     return CompiledFunction(tuple(kernels), tuple(tensors))
 
@@ -143,7 +148,10 @@ def _lower_loops(func: tirx.PrimFunc, llvm: tvm.target.Target) -> tirx.PrimFunc:
         _S.LoopPartition(), _T.VectorizeLoop(True), _T.StorageRewrite(), _T.UnrollLoop(), _T.ConvertSSA(), _S.RenormalizeSplitPattern(),
         _T.StmtSimplify(), _T.RemoveNoOp(), _S.RewriteUnsafeSelect(), _T.CommonSubexprElim(),
     ]  # fmt: skip
-    return _run(passes, func)
+    lowered = _run(passes, func)
+    # Those left fit the stack or live in registers; StorageRewrite has dropped the annotation that says so.
+    keep = (tirx.AllocBuffer, lambda alloc: tirx.AllocBuffer(alloc.buffer, {IN_REGISTERS: tirx.IntImm("bool", 1)}))
+    return lowered.with_body(structural_map(lowered.body, keep))
 
 
 def _run(passes: Sequence[Any], func: tirx.PrimFunc) -> tirx.PrimFunc:
@@ -169,10 +177,13 @@ def _large_buffers(body: tirx.stmt.Stmt) -> list[str]:
     return found
 
 
-def _with_c_signature(func: tirx.PrimFunc, scope: DimScope) -> tuple[tirx.PrimFunc, tuple[Dim, ...]]:
-    """The function over plain pointers, the dims that it uses, and its task range."""
+def _with_c_signature(func: tirx.PrimFunc, scope: DimScope, dropped: int | None) -> tuple[tirx.PrimFunc, tuple[Dim, ...]]:
+    """The function over plain pointers, the dims that it uses, and its task range. The buffer numbered ``dropped`` has no
+    pointer of its own: it is the last buffer, which is written in place (pointers are declared free of aliases)."""
     begin, end = tirx.Var("begin", "int32"), tirx.Var("end", "int32")
     pointers = [tirx.Var(f"{buffer.name}_ptr", tvm.ir.PointerType(tvm.ir.PrimType(buffer.dtype))) for buffer in func.params]
+    if dropped is not None:
+        pointers[dropped] = pointers[-1]
     decls = [tirx.DeclBuffer(buffer, data=pointer) for buffer, pointer in zip(func.params, pointers, strict=True)]
     alone = _parallel_loops(func.body) == 1
     body = tirx.SeqStmt([*decls, _over_tasks(func.body, begin, end, alone), tirx.Return(tirx.IntImm("int32", 0))])
@@ -181,7 +192,7 @@ def _with_c_signature(func: tirx.PrimFunc, scope: DimScope) -> tuple[tirx.PrimFu
     strays = free - {var for var, _ in used}
     if strays:
         raise BuildError(f"a kernel uses variables that are no dims of it: {', '.join(sorted(var.name for var in strays))}")
-    params = [*pointers, *(var for var, _ in used), begin, end]
+    params = [*(pointer for i, pointer in enumerate(pointers) if i != dropped), *(var for var, _ in used), begin, end]
     return tirx.PrimFunc(params, body, tvm.ir.PrimType("int32"), func.attrs), tuple(dim for _, dim in used)
 
 

@@ -27,9 +27,9 @@ def main() -> None:
 def _answer(request: bytes) -> CompiledFunction | AotcError:
     from aotc.lowering.kernel import lower_function
 
-    function, target = unpack_function(request)
+    function, target, in_place = unpack_function(request)
     try:
-        return lower_function(function, target)
+        return lower_function(function, target, in_place)
     except AotcError as error:
         return error
     except Exception as error:  # TVM's errors are many, and only their text travels

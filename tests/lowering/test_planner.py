@@ -31,7 +31,7 @@ def planned(inputs: list[Var], body: Expr) -> tuple[Planned, EntryPoint]:
             results = len(flatten(node.type))
             operands = tuple(("input", i) for i in range(len(node.args))) + tuple(("output", i) for i in range(results))
             compiled[node.op] = CompiledFunction((CompiledKernel(f"k_{node.op.name}", b"", operands, results),))
-    plan = make_plan(module, compiled)
+    plan = make_plan(module, compiled, {})
     return plan, plan.plan.entry_points[0]
 
 

@@ -1,0 +1,78 @@
+"""Which fused functions may write their result over one of their arguments.
+
+A function may where each element of the result needs the argument's element at the same place and no other, and where the
+call is the last that reads the argument's memory. Only kernels of elementwise work write each element once and after its
+operands are read: convolutions and matrix products compute some elements twice (tiles that overlap at an edge, with
+the operands of their epilogue), and reductions use the result's memory on the way.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from aotc.ir.expr import Call, Expr, Function, Module, children
+from aotc.ir.types import TensorType
+from aotc.ir.visitor import post_order, users
+from aotc.lowering.views import is_view, resolve_view, results_of
+from aotc.ops.base import Fusion, OpDef
+
+InPlace = Mapping[Function, int]
+"""The parameter of a function over which its result is written."""
+
+
+def choose_in_place(module: Module) -> InPlace:
+    """For each fused function that may compute in place, the first parameter that allows it."""
+    chosen: dict[Function, int] = {}
+    calls: dict[Function, int] = {}
+    for function in module.functions.values():
+        order = post_order(function.body)
+        last_reader = _last_readers(order)
+        kept = {resolve_view(result) for result in results_of(function.body)}
+        for node in order:
+            if isinstance(node, Call) and isinstance(node.op, Function) and not is_view(node):
+                calls[node.op] = calls.get(node.op, 0) + 1
+                free = (i for i in range(len(node.args)) if _dies_here(node, i, last_reader, kept) and is_aligned(node.op, i))
+                index = next(free, None)
+                if index is not None and (node, 0) not in kept:  # what the user receives is written to the user's memory
+                    chosen[node.op] = index
+    # A function that is called twice would need the same answer for both calls.
+    return {function: index for function, index in chosen.items() if calls[function] == 1}
+
+
+def is_aligned(function: Function, index: int) -> bool:
+    """Whether each element of the result needs only the element at the same place of parameter ``index``."""
+    param = function.params[index]
+    if param.type != function.body.type or not all(_is_elementwise(node) for node in post_order(function.body)):
+        return False
+    readers = users(function.body)
+    if param not in readers:
+        return False
+    frontier: list[Expr] = [param]
+    for node in frontier:
+        for reader in readers[node]:
+            if not isinstance(reader.type, TensorType) or reader.type.shape != param.type.shape:  # type: ignore[union-attr]
+                return False
+            if reader not in frontier:
+                frontier.append(reader)
+    return True
+
+
+def _is_elementwise(node: Expr) -> bool:
+    return not isinstance(node, Call) or (isinstance(node.op, OpDef) and node.op.fusion <= Fusion.BROADCAST)
+
+
+def _last_readers(order: list[Expr]) -> dict[tuple[Expr, int], Expr]:
+    """For each tensor that a kernel makes, the last call that reads it or a view of it."""
+    last: dict[tuple[Expr, int], Expr] = {}
+    for node in order:
+        if isinstance(node, Call) and not is_view(node):
+            for arg in children(node):
+                last[resolve_view(arg)] = node
+    return last
+
+
+def _dies_here(node: Call, index: int, last_reader: Mapping[tuple[Expr, int], Expr], kept: set[tuple[Expr, int]]) -> bool:
+    source = resolve_view(node.args[index])
+    if not isinstance(source[0], Call) or source in kept:
+        return False  # an input or a weight, which are not ours to write, or what the user receives
+    return last_reader[source] is node and sum(resolve_view(arg) == source for arg in node.args) == 1
