@@ -21,6 +21,7 @@ from tvm.s_tir import pipeline
 from tvm.tirx.stmt import ForKind
 from tvm_ffi.structural import structural_map, structural_walk
 
+from aotc.cache_dir import cache_dir
 from aotc.errors import BuildError
 from aotc.ir.dims import Dim
 from aotc.ir.types import TensorType
@@ -214,7 +215,7 @@ def _over_tasks(stmt: tirx.stmt.Stmt, begin: tirx.Var, end: tirx.Var, alone: boo
 
 def _object_code(func: tirx.PrimFunc, symbol: str, llvm: tvm.target.Target) -> bytes:
     built = tvm.get_global_func("target.build.llvm")(pipeline.finalize_host_passes()(tvm.IRModule({symbol: func})), llvm)
-    with tempfile.TemporaryDirectory(prefix="aotc-") as folder:
+    with tempfile.TemporaryDirectory(prefix="kernel-", dir=cache_dir()) as folder:  # the one folder that can surely be written
         path = Path(folder) / "kernel.o"
         built.write_to_file(str(path), "o")
         object_code = strip(path.read_bytes())
