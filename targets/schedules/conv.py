@@ -4,8 +4,8 @@ A task computes one row of one group of output blocks. It walks the row in tiles
 output blocks by ``pixels`` pixels, each input element broadcast against a vector of weights (Zhang et al., High Performance
 Zero-Memory Overhead Direct Convolutions, ICML 2018; Georganas et al., Anatomy of High-Performance Deep Learning
 Convolutions, SC 2018). Padding is never copied: rows skip the taps that lie outside, and tiles at the row's ends are
-written for their place. A row that does not divide into tiles ends in a tile that overlaps the one before it: both compute
-the same values, in the same task.
+written for their place. A row that does not divide into tiles ends in a tile that overlaps the one before it and stores only
+what that has not: each element is written once, so that the result may stand over an operand of what follows.
 """
 
 from __future__ import annotations
@@ -136,13 +136,17 @@ class _Blocked:
         def some(n: Expr, group: Expr, outer: list[Expr], piece: Expr) -> tirx.Stmt:
             # The last task takes the tiles left over, so that the overlapping tile and its neighbour are in one task.
             count = const(tiles) if pieces == 1 else tirx.Select(piece == pieces - 1, const(tiles - (pieces - 1) * share), const(share))
-            return serial(count, lambda t: self._inner_tile(n, group, outer, self._start(piece * share + t, row)), "tile")
+            return serial(count, lambda t: self._inner_tile(n, group, outer, *self._start(piece * share + t, row)), "tile")
 
         return const(pieces), some
 
-    def _start(self, tile: Expr, row: int) -> Expr:
+    def _start(self, tile: Expr, row: int) -> tuple[Expr, Expr | None]:
+        """Where a tile starts, and how many of its first pixels belong to the tile before."""
         pixels = self.tile.pixels
-        return tile * pixels if row % pixels == 0 else tirx.min(tile * pixels, const(row - pixels))
+        if row % pixels == 0:
+            return tile * pixels, None
+        start = tirx.min(tile * pixels, const(row - pixels))
+        return start, tile * pixels - start
 
     def _known_row(self, n: Expr, group: Expr, outer: list[Expr], row: int) -> tirx.Stmt:
         pixels = self.tile.pixels
@@ -153,9 +157,10 @@ class _Blocked:
         inner = [t for t, start in enumerate(starts) if self._is_inner(start, size)]
         if len(starts) - len(inner) > EDGE_TILES or (inner and inner != list(range(inner[0], inner[-1] + 1))):
             return self._all_tiles(n, group, outer, row, len(starts), checked=True)
-        stmts = [self._tile(n, group, outer, const(starts[t]), starts[t]) for t in range(len(starts)) if t not in inner]
+        edges = [t for t in range(len(starts)) if t not in inner]
+        stmts = [self._tile(n, group, outer, const(starts[t]), starts[t], skip=const(t * pixels - starts[t])) for t in edges]
         if inner:
-            stmts.append(serial(len(inner), lambda t: self._inner_tile(n, group, outer, self._start(t + inner[0], row)), "tile"))
+            stmts.append(serial(len(inner), lambda t: self._inner_tile(n, group, outer, *self._start(t + inner[0], row)), "tile"))
         return sequence(*stmts)
 
     def _all_tiles(self, n: Expr, group: Expr, outer: list[Expr], row: Expr, tiles: Expr, checked: bool) -> tirx.Stmt:
@@ -163,7 +168,8 @@ class _Blocked:
 
         def body(t: Expr) -> tirx.Stmt:
             start = tirx.min(t * self.tile.pixels, last)
-            return self._tile(n, group, outer, start, None) if checked else self._inner_tile(n, group, outer, start)
+            skip = t * self.tile.pixels - start
+            return self._tile(n, group, outer, start, None, skip=skip) if checked else self._inner_tile(n, group, outer, start, skip)
 
         return serial(tiles, body, "tile")
 
@@ -174,14 +180,14 @@ class _Blocked:
 
         def body(t: Expr) -> tirx.Stmt:
             start = tirx.max(const(0), tirx.min(t * pixels, axis.out - pixels))
+            skip = t * pixels - start
             inside = [axis.out >= pixels]
             if axis.before:
                 inside.append(start * axis.stride >= axis.before)
             if axis.after:
                 inside.append(start * axis.stride + (reach - axis.before) < axis.size)
-            return tirx.IfThenElse(
-                tirx.all(*inside), self._inner_tile(n, group, outer, start), self._tile(n, group, outer, start, None, whole=False)
-            )
+            checked = self._tile(n, group, outer, start, None, skip=skip, whole=False)
+            return tirx.IfThenElse(tirx.all(*inside), self._inner_tile(n, group, outer, start, skip), checked)
 
         return serial(tirx.floordiv(axis.out + (pixels - 1), const(pixels)), body, "tile")
 
@@ -192,14 +198,22 @@ class _Blocked:
 
     # --- one tile --------------------------------------------------------------------------------------------------
 
-    def _inner_tile(self, n: Expr, group: Expr, outer: list[Expr], start: Expr) -> tirx.Stmt:
-        return self._tile(n, group, outer, start, None, inner=True)
+    def _inner_tile(self, n: Expr, group: Expr, outer: list[Expr], start: Expr, skip: Expr | None) -> tirx.Stmt:
+        return self._tile(n, group, outer, start, None, skip, inner=True)
 
     def _tile(
-        self, n: Expr, group: Expr, outer: list[Expr], start: Expr, place: int | None, inner: bool = False, whole: bool = True
+        self,
+        n: Expr,
+        group: Expr,
+        outer: list[Expr],
+        start: Expr,
+        place: int | None,
+        skip: Expr | None = None,
+        inner: bool = False,
+        whole: bool = True,
     ) -> tirx.Stmt:
-        """The sums of a tile and what follows them. ``place`` is the start where it is known; an ``inner`` tile reads no
-        padding; a tile that is not ``whole`` reaches beyond the row."""
+        """The sums of a tile and what follows them. ``place`` is the start where it is known; the first ``skip`` pixels are
+        stored already; an ``inner`` tile reads no padding; a tile that is not ``whole`` reaches beyond the row."""
         blocks, pixels = self.tile.blocks, self.tile.pixels
         first_block = group * blocks
         self.sums = self._new_sums()
@@ -213,7 +227,10 @@ class _Blocked:
         def finish(o: Expr, p: Expr) -> tirx.Stmt:
             at = self._spatial(outer, start + p)
             stmt = vectorized(self.block, lambda v: self.view.store([n, first_block + o, *at, v], tirx.BufferLoad(self.sums, [o, p, v])))
-            return stmt if whole else tirx.IfThenElse(start + p < self.row.out, stmt, None)
+            checks = [] if skip is None or known(skip) == 0 else [p >= skip]
+            if not whole:
+                checks.append(start + p < self.row.out)
+            return tirx.IfThenElse(tirx.all(*checks), stmt, None) if checks else stmt
 
         work = self._reduction(n, first_block, outer, start, place, inner)
         return sequence(registers(self.sums), each(clear), work, each(finish))

@@ -56,7 +56,7 @@ def sequence(*stmts: tirx.Stmt) -> tirx.Stmt:
 
 def registers(buffer: tirx.Buffer) -> tirx.Stmt:
     """Allocates a buffer that is to live in registers: all its indices are constants once loops are unrolled."""
-    return tirx.AllocBuffer(buffer, {IN_REGISTERS: True})
+    return tirx.AllocBuffer(buffer, {IN_REGISTERS: tirx.IntImm("bool", 1)})
 
 
 def divmod_of(index: Expr, divisor: Expr) -> tuple[Expr, Expr]:

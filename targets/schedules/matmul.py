@@ -3,7 +3,8 @@
 The right operand lies in panels [block, K, b], packed at build (packed_dense) or by a kernel that runs first. A task computes
 some rows of one group of panels in tiles whose sums stay in registers, each left element broadcast against a vector of a
 panel (Goto and van de Geijn, Anatomy of High-Performance Matrix Multiplication, 2008). The last tile of a task's rows
-overlaps the one before it; both compute the same values. Where there are fewer rows than a tile has, rows go one by one.
+overlaps the one before it and stores only what that has not: each element is written once. Where there are fewer rows than
+a tile has, rows go one by one.
 """
 
 from __future__ import annotations
@@ -197,8 +198,9 @@ class _Product:
         pixels, number = self.tile.pixels, known(count)
 
         def overlapping(t: Expr) -> tirx.Stmt:
-            start = first + tirx.min(t * pixels, count - pixels)
-            return self._tile(batch, block, start, pixels, blocks, masked)
+            start = tirx.min(t * pixels, count - pixels)
+            skip = None if number is not None and number % pixels == 0 else t * pixels - start
+            return self._tile(batch, block, first + start, pixels, blocks, masked, skip)
 
         tiles = tirx.floordiv(count + (pixels - 1), const(pixels)) if number is None else const(-(-number // pixels))
         whole = serial(tiles, overlapping, "tile")
@@ -207,7 +209,10 @@ class _Product:
         singly = serial(count, lambda t: self._tile(batch, block, first + t, 1, blocks, masked), "row")
         return tirx.IfThenElse(count >= pixels, whole, singly) if pixels > 1 else singly
 
-    def _tile(self, batch: list[Expr], block: Expr, start: Expr, pixels: int, blocks: int, masked: bool) -> tirx.Stmt:
+    def _tile(
+        self, batch: list[Expr], block: Expr, start: Expr, pixels: int, blocks: int, masked: bool, skip: Expr | None = None
+    ) -> tirx.Stmt:
+        """The first ``skip`` rows are stored already; the last of ``masked`` panels may be not full."""
         sums = tirx.decl_buffer((blocks, pixels, self.block), self.dtype, "sums")
 
         def each(body: Callable[[Expr, Expr], tirx.Stmt]) -> tirx.Stmt:
@@ -231,15 +236,15 @@ class _Product:
             def element(v: Expr) -> tirx.Stmt:
                 return self._store(batch, start + p, (block + o) * self.block + v, tirx.BufferLoad(sums, [o, p, v]))
 
-            return vectorized(self.block, element)
+            return self._unless_stored(p, skip, vectorized(self.block, element))
 
         stores = each(finish)
         if masked:
             whole = (block + 1) * self.block <= self.of.columns
-            stores = tirx.IfThenElse(whole, stores, self._store_some(batch, block, start, pixels, sums))
+            stores = tirx.IfThenElse(whole, stores, self._store_some(batch, block, start, pixels, skip, sums))
         return sequence(registers(sums), each(clear), self._over_depth(step), stores)
 
-    def _store_some(self, batch: list[Expr], block: Expr, start: Expr, pixels: int, sums: tirx.Buffer) -> tirx.Stmt:
+    def _store_some(self, batch: list[Expr], block: Expr, start: Expr, pixels: int, skip: Expr | None, sums: tirx.Buffer) -> tirx.Stmt:
         """Stores the columns of a block that is not full. Its sums leave their registers first: the loop's indices vary."""
         kept = tirx.decl_buffer((pixels, self.block), self.dtype, "kept")
 
@@ -248,13 +253,17 @@ class _Product:
 
         def row(p: Expr) -> tirx.Stmt:
             first = block * self.block
-            return serial(
+            store = serial(
                 self.of.columns - first,
                 lambda v: self._store(batch, start + p, first + v, tirx.BufferLoad(kept, [p, v])),
                 "v",
             )
+            return self._unless_stored(p, skip, store)
 
         return sequence(registers(kept), unrolled(pixels, keep, "p"), serial(pixels, row, "p"))
+
+    def _unless_stored(self, row: Expr, skip: Expr | None, store: tirx.Stmt) -> tirx.Stmt:
+        return store if skip is None else tirx.IfThenElse(row >= skip, store, None)
 
     def _over_depth(self, step: Callable[[Expr], tirx.Stmt]) -> tirx.Stmt:
         depth = known(self.of.depth)

@@ -2,7 +2,7 @@
 
 A task computes one row for some output channels. Vectors run along the row, each weight is broadcast against them, and the
 sums of a tile (channels by vectors) stay in registers. Where there is padding a kernel of its own copies the input into a
-padded one, so that no load is checked.
+padded one, so that no load is checked. A row's last tile overlaps the one before it and stores only what that has not.
 
 A transposed convolution of stride s is s ordinary ones along each axis: output s * j + phase sums the taps k for which
 phase + padding - k * dilation is a multiple of s (Dumoulin and Visin, A guide to convolution arithmetic, 2016).
@@ -138,6 +138,7 @@ class _Plain:
         self.width = self.wide * self.lanes
         steps = known(self.row.steps)
         self.short = steps is None or steps < self.width or known(self.row.out) != steps * self.row.phases
+        self.ragged = self.short or int(steps or 0) % self.width != 0
         self.padded = self._padded()
 
     def _tile(self, registers_: int) -> tuple[int, int]:
@@ -251,12 +252,21 @@ class _Plain:
         def tile(t: Expr) -> tirx.Stmt:
             last = self.row.steps - self.width
             start = tirx.min(t * self.width, tirx.max(const(0), last) if self.short else last)
-            return self._one_tile(n, group, first, tall, steps, rows, phases, start)
+            return self._one_tile(n, group, first, tall, steps, rows, phases, start, t * self.width - start)
 
         return serial(_ceil(self.row.steps, self.width), tile, "tile")
 
     def _one_tile(
-        self, n: Expr, group: Expr, first: Expr, tall: int, steps: list[Expr], rows: list[Expr], phases: tuple[int, ...], start: Expr
+        self,
+        n: Expr,
+        group: Expr,
+        first: Expr,
+        tall: int,
+        steps: list[Expr],
+        rows: list[Expr],
+        phases: tuple[int, ...],
+        start: Expr,
+        skip: Expr,
     ) -> tirx.Stmt:
         sums = tirx.decl_buffer((tall, self.wide, self.lanes), self.dtype, "sums")
         outer_taps = [axis.taps[phase] for axis, phase in zip(self.outer, phases, strict=False)]
@@ -287,13 +297,13 @@ class _Plain:
             return sequence(*stmts) if stmts else tirx.Evaluate(const(0))
 
         work = serial(self.channels, channel, "c")
-        return sequence(registers(sums), each(clear), work, self._store(n, group, first, tall, rows, phases[-1], start, sums))
+        return sequence(registers(sums), each(clear), work, self._store(n, group, first, tall, rows, phases[-1], start, skip, sums))
 
     def _taps(self, numbers: list[int]) -> list[int]:
         return [0] * len(self.full_axes) if self.flat else numbers
 
     def _store(
-        self, n: Expr, group: Expr, first: Expr, tall: int, rows: list[Expr], phase: int, start: Expr, sums: tirx.Buffer
+        self, n: Expr, group: Expr, first: Expr, tall: int, rows: list[Expr], phase: int, start: Expr, skip: Expr, sums: tirx.Buffer
     ) -> tirx.Stmt:
         def put(o: Expr, step: Expr, total: Expr) -> tirx.Stmt:
             column = step * self.row.phases + phase
@@ -304,9 +314,9 @@ class _Plain:
             return vectorized(self.lanes, lambda v: put(o, start + p * self.lanes + v, tirx.BufferLoad(sums, [o, p, v])))
 
         whole = unrolled(tall, lambda o: unrolled(self.wide, lambda p: vector(o, p), "p"), "o")
-        if not self.short:
+        if not self.ragged:
             return whole
-        # Some columns of the tile may lie beyond the row: the sums leave their registers first, since the loop's indices vary.
+        # Some columns may be stored already or lie beyond the row. The sums leave their registers first: indices vary.
         kept = tirx.decl_buffer((tall, self.wide, self.lanes), self.dtype, "kept")
 
         def keep(o: Expr, p: Expr) -> tirx.Stmt:
@@ -319,13 +329,13 @@ class _Plain:
                 p, v = unravel(i, [const(self.wide), const(self.lanes)])
                 return put(o, start + i, tirx.BufferLoad(kept, [o, p, v]))
 
-            return serial(count, column, "i")
+            return serial(count, lambda i: tirx.IfThenElse(i >= skip, column(i), None), "i")
 
         some = sequence(
             registers(kept), unrolled(tall, lambda o: unrolled(self.wide, lambda p: keep(o, p), "p"), "o"), serial(tall, single, "o")
         )
         fits = (start + (self.width - 1)) * self.row.phases + phase < self.row.out
-        return tirx.IfThenElse(fits, whole, some)
+        return tirx.IfThenElse(tirx.all(skip == 0, fits), whole, some)
 
     def _cast(self, value: Expr) -> Expr:
         return value if str(value.ty) == self.dtype else tirx.Cast(self.dtype, value)

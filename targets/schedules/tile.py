@@ -21,7 +21,8 @@ def choose_tile(registers: int, vectors: int, blocks: int | None, row: int | Non
     latency of four.
     """
     best, least = Tile(1, 1), float("inf")
-    spare = 2 if depthwise else 1
+    # Where registers are many, LLVM moves loads far ahead of their use: without room for that it spills sums.
+    spare = (2 if depthwise else 1) if registers <= 16 else 6
     for group in (1,) if depthwise else (1, 2, 3, 4, 6, 8):
         if blocks is not None and blocks % group:
             continue
