@@ -64,9 +64,10 @@ def to_array(tensor: TensorProto, what: str, folder: Path | None = None) -> np.n
 
 def _inline(tensor: TensorProto, dtype: np.dtype, shape: tuple[int, ...], size: int, what: str) -> np.ndarray:
     if tensor.HasField("raw_data"):
-        if len(tensor.raw_data) != size * dtype.itemsize:
-            raise InvalidModel(f"{what}: {list(shape)} of {dtype} takes {size * dtype.itemsize} bytes, and {len(tensor.raw_data)} came")
-        return np.frombuffer(tensor.raw_data, dtype.newbyteorder("<")).astype(dtype, copy=False).reshape(shape)
+        data = tensor.raw_data  # each access makes a copy
+        if len(data) != size * dtype.itemsize:
+            raise InvalidModel(f"{what}: {list(shape)} of {dtype} takes {size * dtype.itemsize} bytes, and {len(data)} came")
+        return np.frombuffer(data, dtype.newbyteorder("<")).astype(dtype, copy=False).reshape(shape)
     count = len(getattr(tensor, _FIELDS.get(str(dtype), "int32_data")))
     if count != size:
         raise InvalidModel(f"{what}: {list(shape)} takes {size} elements, and {count} came")

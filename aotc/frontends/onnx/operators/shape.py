@@ -197,13 +197,10 @@ def _clamped(position: Dim, dim: Dim, low: int, high: Dim) -> Dim:
         return high
     if isinstance(position, int) and position < -BEYOND:
         return low
-    least, greatest = bounds(position)
+    greatest = bounds(position)[1]
     if greatest is not None and greatest < 0:
-        position, least = position + dim, None
-    elif least is None or least < 0:
-        least = 0  # taken not to be negative
-        return minimum(position, high)
-    return minimum(position, high) if least is not None and least >= low else maximum(minimum(position, high), low)
+        position = position + dim
+    return maximum(minimum(position, high), low)
 
 
 def _pad(node: Node) -> Results:
