@@ -16,7 +16,7 @@ from aotc.ir.visitor import post_order
 from aotc.lowering.compiled import CompiledFunction
 from aotc.lowering.identity import function_flops, function_key, function_label
 from aotc.lowering.scope import INT32_MAX, DimScope
-from aotc.lowering.tensors import tensor_graph, where
+from aotc.lowering.tensors import tensor_graph, where, without_dims
 from aotc.lowering.tir_abi import compile_function
 from aotc.ops.base import OpDef
 from aotc.targets import Target
@@ -56,7 +56,7 @@ def scheduled_function(function: Function, target: Target, scope: DimScope) -> t
         written = direct(DirectWork(graph, scope, target, function, anchor))
         if written is not None:
             return written
-    func = graph.prim_func()
+    func = graph.prim_func(with_dims=True)
     for rule in rules_for(anchor.op.name):
         sch = s_tir.Schedule(tvm.IRModule({"main": func}), debug_mask="none")
         try:
@@ -66,7 +66,7 @@ def scheduled_function(function: Function, target: Target, scope: DimScope) -> t
                 print(f"{where(function)}: {rule.__module__} does not apply: {error}", file=sys.stderr)
             continue
         if scheduled is not None:
-            return scheduled.mod["main"]
+            return without_dims(scheduled.mod["main"])
     raise BuildError(f"{where(function)}: no schedule applies to {function_label(function)}, and the last one should always")
 
 

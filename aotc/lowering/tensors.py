@@ -23,10 +23,22 @@ class TensorGraph:
     inputs: tuple[te.Tensor, ...]
     outputs: tuple[te.Tensor, ...]
     results: dict[Expr, list[te.Tensor]]
+    scope: DimScope
 
-    def prim_func(self) -> tirx.PrimFunc:
-        """Unscheduled TIR over the inputs, then the outputs: one block per stage."""
-        return te.create_prim_func([*self.inputs, *self.outputs])
+    def prim_func(self, with_dims: bool = False) -> tirx.PrimFunc:
+        """Unscheduled TIR over the inputs, then the outputs: one block per stage.
+
+        ``with_dims`` adds all variables of the scope as parameters: TVM's checks of a schedule ask for that where a dim is
+        no buffer's extent.
+        """
+        func = te.create_prim_func([*self.inputs, *self.outputs, *self.scope.vars])
+        return func if with_dims else without_dims(func)
+
+
+def without_dims(func: tirx.PrimFunc) -> tirx.PrimFunc:
+    """The function over its buffers alone."""
+    params = [param for param in func.params if tirx.is_buffer_var(param)]
+    return tirx.PrimFunc(params, func.body, func.ret_type, func.attrs)
 
 
 def tensor_graph(function: Function, scope: DimScope) -> TensorGraph:
@@ -41,7 +53,7 @@ def tensor_graph(function: Function, scope: DimScope) -> TensorGraph:
         if expr not in values:
             values[expr] = _tensors(expr, values, scope, function)
     inputs = [values[param][0] for param in function.params]
-    return TensorGraph(tuple(inputs), tuple(_distinct(values[function.body], inputs)), values)
+    return TensorGraph(tuple(inputs), tuple(_distinct(values[function.body], inputs)), values, scope)
 
 
 def where(function: Function) -> str:

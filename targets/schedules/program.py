@@ -8,12 +8,13 @@ from typing import Any
 
 import tvm
 from tvm import tirx
+from tvm.tirx.stmt import ForKind
 from tvm_ffi import StructuralKey
 from tvm_ffi.structural import structural_mutate, structural_walk
 
 from aotc.targets.base import Target
 from aotc.targets.schedules.address import collapsed, is_unit, merged
-from aotc.targets.schedules.loops import const, lanes_loop, sequence
+from aotc.targets.schedules.loops import const, known, lanes_loop, loop, sequence
 from aotc.targets.schedules.rewrite import Computation, Rewriter, flat_index, substitute
 from aotc.targets.schedules.stages import Stage, loads_of, read_stages, size_of
 
@@ -38,19 +39,20 @@ class Program:
     def __init__(self, func: tirx.PrimFunc, target: Target) -> None:
         self.func, self.target = func, target
         self.stages = read_stages(func)
-        self.places = {buffer: Place(_flat(buffer)) for buffer in func.params}
-        self.params = [self.places[buffer].buffer for buffer in func.params]
+        self.buffers = [param for param in func.params if tirx.is_buffer_var(param)]
+        self.places = {buffer: Place(_flat(buffer)) for buffer in self.buffers}
+        self.params = [self.places[param].buffer if param in self.places else param for param in func.params]
         self.allocated: list[tirx.Buffer] = []
         self.producers = {output: stage for stage in self.stages for output in stage.outputs}
         self.inlined: dict[tirx.Buffer, Stage] = {}
         self._choose_inlined()
-        self.kept = [stage for stage in self.stages if stage.output not in self.inlined]
+        self.kept = [stage for stage in self.stages if stage.output not in self.inlined and not _is_empty(stage)]
         self.values = {id(stage): self._whole_values(stage) for stage in self.kept}
 
     def _choose_inlined(self) -> None:
         """Consumers first, so that it is known how often each value would be computed."""
         evaluations: dict[tirx.Buffer, float] = {}
-        pinned = set(self.func.params)
+        pinned = set(self.buffers)
         for stage in reversed(self.stages):
             if stage.opaque is not None:
                 pinned |= {load.source for load in loads_of(stage.opaque)}
@@ -104,9 +106,9 @@ class Program:
 
     def finished(self, nests: Sequence[tirx.Stmt]) -> tirx.PrimFunc:
         """The scheduled function: root nests in order, over flat parameters."""
-        block = tvm.s_tir.SBlock([], [], [], "root", sequence(nests), None, self.allocated)
-        body = tvm.s_tir.SBlockRealize([], True, block)
-        return tirx.PrimFunc(self.params, body, self.func.ret_type, self.func.attrs)
+        body = sequence(nests) if nests else loop(0, lambda _: tirx.Evaluate(const(0)), ForKind.PARALLEL)
+        block = tvm.s_tir.SBlock([], [], [], "root", body, None, self.allocated)
+        return tirx.PrimFunc(self.params, tvm.s_tir.SBlockRealize([], True, block), self.func.ret_type, self.func.attrs)
 
 
 class StageCode:
@@ -177,10 +179,17 @@ def _bits(dtype: str) -> int:
     return 8 if dtype == "bool" else int(dtype.lstrip("uintfloa"))
 
 
+def _is_empty(stage: Stage) -> bool:
+    """Whether a stage has no elements at all: then nothing reads them either."""
+    return stage.opaque is None and any(known(axis.extent) == 0 for axis in stage.axes)
+
+
 def _flat(buffer: tirx.Buffer) -> tirx.Buffer:
     size: Expr = const(1)
     for extent in buffer.shape:
         size = size * extent
+    if known(size) == 0:
+        size = const(1)  # TVM has no empty buffers
     return tirx.decl_buffer([size], buffer.dtype, buffer.name)
 
 

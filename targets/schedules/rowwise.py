@@ -140,6 +140,7 @@ def _row_places(program: Program, group: Group, later: set[tirx.Buffer], task: t
             size: Expr = const(1)
             for extent in output.shape[group.leading :]:
                 size = size * extent
+            size = const(1) if known(size) == 0 else size
             elements = known(size)
             bytes_ = extent_of(size, STACK_BYTES + 1) * _itemsize(str(output.dtype))
             if elements is not None and bytes_ <= left:

@@ -42,7 +42,6 @@ def integers(dtype: str, *shape: int, seed: int = 0) -> np.ndarray:
     return result.reshape(shape)
 
 
-SIGMOID_ULP = 8
 # ulp: libm and numpy differ by about one; composed functions by the errors of their parts.
 UNARY: list[tuple[Any, Any, dict[str, Any], float]] = [
     (ops.negative, torch.neg, {}, 0), (ops.abs_, torch.abs, {}, 0), (ops.sign, None, {}, 0), (ops.exp, torch.exp, {}, 2),
@@ -169,7 +168,7 @@ def test_integer_binary(dtype: str) -> None:
     counts = (np.arange(33) % (np.iinfo(dtype).bits + 3)).astype(dtype)
     cases += [Case(ops.left_shift, [a, counts]), Case(ops.right_shift, [a, counts])]
     exponents = (np.arange(33) % 7).astype(dtype)
-    cases += [Case(ops.power, [a, exponents]), Case(ops.power, [np.abs(a) % 5, exponents.astype("float32")])]
+    cases += [Case(ops.power, [a, exponents]), Case(ops.power, [np.abs(a) % 5, (exponents % 4).astype("float32")])]
     check(cases)
 
 

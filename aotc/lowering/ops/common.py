@@ -133,8 +133,18 @@ def minimum(a: Expr, b: Expr) -> Expr:
 max_reduce = te.comm_reducer(maximum, least, name="max")
 min_reduce = te.comm_reducer(minimum, greatest, name="min")
 prod_reduce = te.comm_reducer(lambda a, b: a * b, lambda dtype: constant(1, dtype), name="prod")
-all_reduce = te.comm_reducer(tirx.And, lambda dtype: constant(True, dtype), name="all")
-any_reduce = te.comm_reducer(tirx.Or, lambda dtype: constant(False, dtype), name="any")
+
+
+def _both(a: Expr, b: Expr) -> Expr:
+    return tirx.And(a, b)
+
+
+def _either(a: Expr, b: Expr) -> Expr:
+    return tirx.Or(a, b)
+
+
+all_reduce = te.comm_reducer(_both, lambda dtype: constant(True, dtype), name="all")
+any_reduce = te.comm_reducer(_either, lambda dtype: constant(False, dtype), name="any")
 
 
 def broadcast_index(tensor: te.Tensor, indices: Sequence[Expr]) -> list[Expr]:
@@ -181,3 +191,13 @@ def kept(shape: Sequence[Expr], body: Callable[..., Expr], name: str) -> te.Tens
 
 def is_kept(tensor: te.Tensor) -> bool:
     return isinstance(tensor.op, te.ComputeOp) and "kept" in tensor.op.attrs
+
+
+def count_of(axes: Sequence[te.IterVar], dtype: str) -> Expr:
+    """How many elements a reduction over ``axes`` takes in, as a value that may be divided by: no literal 0."""
+    count: Expr = int_constant(1)
+    for axis in axes:
+        count = count * axis.dom.extent
+    if static(count) == 0:
+        return constant(float("nan"), dtype)
+    return cast(count, dtype)

@@ -331,6 +331,8 @@ def _integer_power(a: Expr, b: Expr) -> Expr:
         taken = tirx.bitwise_and(tirx.shift_right(exponent, constant(bit, "int64")), constant(1, "int64")) == constant(1, "int64")
         result = tirx.Select(taken, result * power, result)
         power = power * power
+    if dtype_of(a).startswith("u"):
+        return result
     unit = tirx.Select(a == one, one, tirx.Select(a == zero - one, tirx.Select(parity, one, zero - one), zero))
     return tirx.Select(exponent < constant(0, "int64"), unit, result)
 

@@ -24,13 +24,6 @@ def _batch_norm(attrs: Any, inputs: list[te.Tensor], results: list[TensorType], 
     return [common.compute(x.shape, body, "batch_norm")]
 
 
-def _count(axes: Sequence[te.IterVar], dtype: str) -> Expr:
-    count: Expr = int_constant(1)
-    for axis in axes:
-        count = count * axis.dom.extent
-    return cast(count, dtype)
-
-
 def _axes(extents: Sequence[Expr], name: str) -> list[te.IterVar]:
     return [te.reduce_axis((0, extent), f"{name}{i}") for i, extent in enumerate(extents)]
 
@@ -42,11 +35,11 @@ def _moments(rows: Sequence[Expr], inner: Sequence[Expr], load: Any, wide: str) 
     again = _axes(inner, "v")
 
     def squared(*r: Expr) -> Expr:
-        distance = load(r, [a.var for a in again]) - mean(*r) / _count(axes, wide)
+        distance = load(r, [a.var for a in again]) - mean(*r) / common.count_of(axes, wide)
         return te.sum(distance * distance, axis=again)
 
     return (
-        common.compute(rows, lambda *r: mean(*r) / _count(axes, wide), "mean"),
+        common.compute(rows, lambda *r: mean(*r) / common.count_of(axes, wide), "mean"),
         common.compute(rows, squared, "variance_sum"),
     )
 
@@ -61,7 +54,7 @@ def _layer_norm(attrs: Any, inputs: list[te.Tensor], results: list[TensorType], 
     axis = attrs.axis % len(x.shape)
     rows, inner = x.shape[:axis], x.shape[axis:]
     mean, variance = _moments(rows, inner, lambda r, k: cast(x(*r, *k), wide), wide)
-    count = _count(_axes(inner, "c"), wide)
+    count = common.count_of(_axes(inner, "c"), wide)
     scale = common.compute(rows, lambda *r: _inverse_deviation(variance(*r), count, attrs.epsilon, wide), "scale")
 
     def body(*i: Expr) -> Expr:
@@ -84,7 +77,7 @@ def _rms_norm(attrs: Any, inputs: list[te.Tensor], results: list[TensorType], sc
         return te.sum(value * value, axis=axes)
 
     total = common.compute(rows, square, "square_sum")
-    scale = common.compute(rows, lambda *r: _inverse_deviation(total(*r), _count(axes, wide), attrs.epsilon, wide), "scale")
+    scale = common.compute(rows, lambda *r: _inverse_deviation(total(*r), common.count_of(axes, wide), attrs.epsilon, wide), "scale")
 
     def body(*i: Expr) -> Expr:
         return cast(cast(x(*i), wide) * scale(*i[:axis]) * cast(gamma(*i[axis:]), wide), dtype)
@@ -107,7 +100,7 @@ def _grouped_norm(x: te.Tensor, gamma: te.Tensor, beta: te.Tensor, groups: Expr,
         return cast(x(r[0], channel, *(k if single else k[1:])), wide)
 
     mean, variance = _moments(rows, inner, load, wide)
-    elements = _count(_axes(inner, "c"), wide)
+    elements = common.count_of(_axes(inner, "c"), wide)
     scale = common.compute(rows, lambda *r: _inverse_deviation(variance(*r), elements, epsilon, wide), "scale")
 
     def body(*i: Expr) -> Expr:

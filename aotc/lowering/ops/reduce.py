@@ -10,7 +10,7 @@ from tvm.script.ir_builder import tirx as T
 
 from aotc.ir.types import TensorType
 from aotc.lowering.ops import common
-from aotc.lowering.ops.common import Expr, Expression, Scope, accumulator, cast, constant, int_constant
+from aotc.lowering.ops.common import Expr, Expression, Scope, accumulator, cast, constant
 from aotc.lowering.ops.elementwise import exp, log
 from aotc.lowering.ops.extern import extern, local, rows
 from aotc.lowering.ops.sort import top_k
@@ -59,12 +59,8 @@ def _reduction(name: str, reducer: Callable[..., Expr]) -> Expression:
         total = common.compute(shape, body, name)
         if name != "mean" and wide == dtype:
             return [total]
-        count: Expr = int_constant(1)
-        for axis in axes:
-            count = count * axis.dom.extent
-
         def finish(*i: Expr) -> Expr:
-            return cast(total(*i) / cast(count, wide) if name == "mean" else total(*i), dtype)
+            return cast(total(*i) / common.count_of(axes, wide) if name == "mean" else total(*i), dtype)
 
         return [common.compute(shape, finish, f"{name}_rounded")]
 

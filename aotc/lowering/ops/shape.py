@@ -41,6 +41,8 @@ def _reshape(attrs: Any, inputs: list[te.Tensor], results: list[TensorType], sco
 
     def body(*i: Expr) -> Expr:
         at: list[Expr] = []
+        if 0 in old:
+            return constant(0, common.dtype_of(x))
         for before, after in groups:
             flat = common.row_major([i[axis] for axis in after], [shape[axis] for axis in after])
             at += common.unravel(flat, [x.shape[axis] for axis in before])

@@ -7,6 +7,7 @@ result is unique.
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from tvm import te, tirx
@@ -66,11 +67,15 @@ class _Heap:
         self.put(hole[0], value[0], index[0])
 
 
+def _nothing(dtype: str, *i: Expr) -> Expr:
+    return constant(0, dtype)
+
+
 def top_k(attrs: Any, inputs: list[te.Tensor], results: list[TensorType], scope: Scope) -> list[te.Tensor]:
     x, k = inputs[0], int(attrs.k)
     shape = common.extents(scope, results[0].shape)
     if k == 0:
-        return [common.compute(shape, lambda *i, dtype=t.dtype: constant(0, dtype), "top_k") for t in results]
+        return [common.compute(shape, partial(_nothing, t.dtype), "top_k") for t in results]
     axis = attrs.axis % len(x.shape)
     outer = [dim for position, dim in enumerate(results[0].shape) if position != axis]
 
