@@ -39,7 +39,11 @@ class Combiner:
     source: Expr
 
     def __call__(self, a: Expr, b: Expr) -> Expr:
-        return substitute(self.template, {self.left: a, self.right: b})
+        """A maximum names ``b`` twice: with names inside, it is given one itself, since a name may be bound once only."""
+        if isinstance(b, (tirx.Var, tvm.ir.TensorLoad)):
+            return substitute(self.template, {self.left: a, self.right: b})
+        name = tirx.Var("b", str(b.ty))
+        return tirx.Let(name, b, substitute(self.template, {self.left: a, self.right: name}))
 
 
 def combiner_of(stage: Stage) -> Combiner | None:

@@ -93,6 +93,9 @@ class _Scope:
         if isinstance(value, (tirx.Var, tirx.IntImm, tirx.FloatImm)):
             self.names[key] = value
             return value
+        if str(value.ty) == "bool" and not _names(value):
+            self.names[key] = value  # TVM fails on a name for a truth value where it makes a vector of it; comparing again is cheap
+            return value
         name = tirx.Var("t", str(value.ty))
         self.names[key] = name
         self.bindings.append((name, value))
