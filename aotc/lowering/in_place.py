@@ -1,9 +1,9 @@
 """Which fused functions may write their result over one of their arguments.
 
 A function may where each element of the result needs the argument's element at the same place and no other, and where the
-call is the last that reads the argument's memory. Only kernels of elementwise work write each element once and after its
-operands are read: convolutions and matrix products compute some elements twice (tiles that overlap at an edge, with
-the operands of their epilogue), and reductions use the result's memory on the way.
+call is the last that reads the argument's memory: the residual add behind a convolution is the common case. Kernels of
+elementwise work, convolutions and matrix products write each element once, after its operands are read; reductions may
+use the result's memory on the way, so they are left out.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ def choose_in_place(module: Module) -> InPlace:
 def is_aligned(function: Function, index: int) -> bool:
     """Whether each element of the result needs only the element at the same place of parameter ``index``."""
     param = function.params[index]
-    if param.type != function.body.type or not all(_is_elementwise(node) for node in post_order(function.body)):
+    if param.type != function.body.type or not all(_writes_once(node) for node in post_order(function.body)):
         return False
     readers = users(function.body)
     if param not in readers:
@@ -50,6 +50,8 @@ def is_aligned(function: Function, index: int) -> bool:
     frontier: list[Expr] = [param]
     for node in frontier:
         for reader in readers[node]:
+            if not (isinstance(reader, Call) and isinstance(reader.op, OpDef) and reader.op.fusion <= Fusion.BROADCAST):
+                return False
             if not isinstance(reader.type, TensorType) or reader.type.shape != param.type.shape:  # type: ignore[union-attr]
                 return False
             if reader not in frontier:
@@ -57,8 +59,10 @@ def is_aligned(function: Function, index: int) -> bool:
     return True
 
 
-def _is_elementwise(node: Expr) -> bool:
-    return not isinstance(node, Call) or (isinstance(node.op, OpDef) and node.op.fusion <= Fusion.BROADCAST)
+def _writes_once(node: Expr) -> bool:
+    if not isinstance(node, Call):
+        return True
+    return isinstance(node.op, OpDef) and (node.op.fusion <= Fusion.BROADCAST or node.op.fusion is Fusion.OUT_FUSABLE)
 
 
 def _last_readers(order: list[Expr]) -> dict[tuple[Expr, int], Expr]:
