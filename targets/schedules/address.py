@@ -83,15 +83,14 @@ def collapsed(indices: Sequence[Expr], shape: Sequence[Expr], runs: Runs) -> tup
     indices, shape = _without_units(indices, shape)
     new_indices, new_shape, position = [], [], 0
     while position < len(indices):
-        index, length = indices[position], 1
+        index, length, extent = indices[position], 1, shape[position]
         run = runs.get(index) if isinstance(index, tirx.Var) else None
         if run is not None:
-            length = len(run[0])
-            new_indices.append(run[1].var)
-            new_shape.append(run[1].extent)
-        else:
-            new_indices.append(index)
-            new_shape.append(shape[position])
+            length, index = len(run[0]), run[1].var
+            for inner in shape[position + 1 : position + length]:
+                extent = extent * inner  # the first dim may be longer than the axis: a part of it is walked
+        new_indices.append(index)
+        new_shape.append(extent)
         position += length
     return new_indices, new_shape
 

@@ -13,6 +13,7 @@ from aotc.targets.schedules.base import Work
 from aotc.targets.schedules.loops import TASK_WORK, ceildiv, const, known, tasks_over
 from aotc.targets.schedules.program import Program, StageCode
 from aotc.targets.schedules.reduction import ReductionCode
+from aotc.targets.schedules.regions import Box, boxes
 from aotc.targets.schedules.stages import Axis, Stage, loads_of, size_of
 
 Expr = Any
@@ -27,10 +28,10 @@ def write(func: tirx.PrimFunc, target: Any) -> tirx.PrimFunc:
     """Loops for the stages of an unscheduled PrimFunc."""
     program = Program(func, target)
     groups = rowwise.grouped(program)
-    nests = []
+    nests: list[tirx.Stmt] = []
     for position, group in enumerate(groups):
         later = {load.source for g in groups[position + 1 :] for stage in g.stages for load in _loads(program, stage)}
-        nests.append(_nest(program, group, later))
+        nests += _nests(program, group, later)
     return program.finished(nests)
 
 
@@ -39,26 +40,27 @@ def _loads(program: Program, stage: Stage) -> list[tvm.ir.TensorLoad]:
     return [load for part in parts for load in loads_of(part)]
 
 
-def _nest(program: Program, group: rowwise.Group, later: set[tirx.Buffer]) -> tirx.Stmt:
+def _nests(program: Program, group: rowwise.Group, later: set[tirx.Buffer]) -> list[tirx.Stmt]:
     first = group.stages[0]
     if first.opaque is not None:
-        return program.opaque(first)
+        return [program.opaque(first)]
     if len(group.stages) > 1:
-        return rowwise.emit(program, group, later)
-    return single(program, first)
+        return [rowwise.emit(program, group, later)]
+    if first.reduction or len(first.outputs) > 1 or rowwise.work_of(program, first) < rowwise.TINY:
+        return [single(program, first)]
+    return [single(program, first, box) for box in boxes(first, program.values[id(first)][0])]
 
 
-def single(program: Program, stage: Stage) -> tirx.Stmt:
+def single(program: Program, stage: Stage, box: Box | None = None) -> tirx.Stmt:
     """A nest for one stage: tasks over all axes but the one that vectors run along, and over pieces of that."""
-    code = StageCode(program, stage)
+    code = StageCode(program, stage, box=box)
     reduction = ReductionCode(code) if stage.reduction else None
-    total = rowwise.work_of(program, stage)
+    per_element = rowwise.work_of(program, stage) / max(size_of(stage.axes), 1)
     if reduction is not None and reduction.vector_axis != "spatial":
-        return tasks_over(_size(code.axes), total / max(size_of(code.axes), 1), lambda _, row: reduction.element(unravel(row, code.axes)))
+        return tasks_over(_size(code.axes), per_element, lambda _, row: reduction.element(unravel(row, code.axes)))
     if not code.axes:
         return code.store_all({})
     *outer, inner = code.axes
-    per_element = total / max(size_of(code.axes), 1)
 
     def part(env: Any, low: Expr, extent: Expr) -> tirx.Stmt:
         return reduction.range(env, low, extent) if reduction else elementwise.inner_range(code, env, low, extent)

@@ -15,6 +15,7 @@ from tvm_ffi.structural import structural_mutate, structural_walk
 from aotc.targets.base import Target
 from aotc.targets.schedules.address import collapsed, is_unit, merged
 from aotc.targets.schedules.loops import const, known, lanes_loop, loop, sequence
+from aotc.targets.schedules.regions import Box, axis_of
 from aotc.targets.schedules.rewrite import Computation, Rewriter, flat_index, substitute
 from aotc.targets.schedules.stages import Stage, loads_of, read_stages, size_of
 
@@ -114,13 +115,19 @@ class Program:
 class StageCode:
     """A stage whose first ``leading`` axes are fixed from outside: its other axes, merged, and its values at flat addresses."""
 
-    def __init__(self, program: Program, stage: Stage, leading: int = 0) -> None:
+    def __init__(self, program: Program, stage: Stage, leading: int = 0, box: Box | None = None) -> None:
         self.program, self.stage = program, stage
-        values = program.values[id(stage)]
-        self.axes, runs = merged(stage.axes[leading:], values)
+        values, spatial = program.values[id(stage)], stage.axes[leading:]
+        self.places = {axis.var: axis.var for axis in stage.axes}
+        if box is not None:
+            moved = [axis_of(axis, box.ranges[axis.var]) for axis in stage.axes]
+            self.places = {axis.var: place for axis, (_, place) in zip(stage.axes, moved, strict=True)}
+            values, spatial = (substitute(box.value, self.places),), tuple(axis for axis, _ in moved)
+        stored = tirx.BufferLoad(stage.output, [self.places[axis.var] for axis in stage.axes])
+        self.axes, runs = merged(spatial, [*values, stored])
         self.reduction, reduction_runs = merged(stage.reduction, values)
         self.runs = {**runs, **reduction_runs}
-        self.units = {a.var: const(0) for a in (*stage.axes, *stage.reduction) if is_unit(a.extent)}
+        self.units = {a.var: const(0) for a in (*stage.axes, *spatial, *stage.reduction) if is_unit(a.extent)}
         self.accumulators = tuple(tirx.Var(f"acc{i}", str(out.dtype)) for i, out in enumerate(stage.outputs))
         self.values = tuple(self._flat(value) for value in values)
         self.lanes = self._lanes()
@@ -147,7 +154,7 @@ class StageCode:
         """Stores ``value`` at the place that ``env`` gives."""
         buffer = self.stage.outputs[which]
         place = self.program.place(buffer)
-        indices = [self.units.get(axis.var, axis.var) for axis in self.stage.axes]
+        indices = [substitute(self.places[axis.var], self.units) for axis in self.stage.axes]
         return tirx.BufferStore(place.buffer, value, [substitute(self._offset(place, buffer, indices), env)])
 
     def store_all(self, env: Mapping[tirx.Var, Expr]) -> tirx.Stmt:
