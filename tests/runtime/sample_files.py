@@ -34,7 +34,8 @@ def mutants(data: bytes, weights: tuple[int, int], count: int) -> Iterator[bytes
             continue
         changed = bytearray(data)
         for _ in range(chance.choice((1, 1, 3, 8))):
-            place = chance.choice((chance.randrange(0, 4096), chance.randrange(len(data) - 4096, len(data)), chance.randrange(len(data))))
+            edge = min(4096, len(data))
+            place = chance.choice((chance.randrange(edge), len(data) - 1 - chance.randrange(edge), chance.randrange(len(data))))
             if not weights[0] <= place < weights[0] + weights[1]:
                 changed[place] = chance.choice((0, 0xFF, changed[place] ^ 1 << chance.randrange(8), chance.randrange(256)))
         yield bytes(changed)
