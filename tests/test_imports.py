@@ -18,12 +18,13 @@ ALLOWED: dict[str, set[str]] = {
     "aotc.frontends": {"aotc.ir", "aotc.ops"},
     "aotc.targets": {"aotc.ir"},
     "aotc.passes": {"aotc.ir", "aotc.ops", "aotc.targets"},
-    "aotc.targets.schedules": {"aotc.ir", "aotc.targets", "aotc.lowering"},
+    "aotc.targets.schedules": {"aotc.ir", "aotc.ops", "aotc.targets", "aotc.lowering"},
     "aotc.lowering": {"aotc.ir", "aotc.ops", "aotc.targets", "aotc.targets.schedules"},
-    "aotc.packaging": {"aotc.ir", "aotc.lowering"},
+    "aotc.packaging": {"aotc.ir", "aotc.lowering", "aotc.runtime"},  # the Python loader reads a file back
     "aotc.runtime": set(),
 }
 BASE = {"aotc.errors", "aotc.version", "aotc.cache_dir", "aotc.knobs"}
+TOP = ("aotc.cli", "aotc.comparison")  # stand above all layers, beside aotc.compiler
 HEAVY = {
     "tvm": {"aotc.lowering", "aotc.targets.schedules"},
     "torch": {"aotc.frontends"},
@@ -78,7 +79,7 @@ def test_heavy_libraries_stay_where_they_belong(library: str) -> None:
     wrong = [
         f"{module} imports {imported}"
         for module, path in sources()
-        if layer_of(module) not in HEAVY[library] and not module.startswith("aotc.cli")
+        if layer_of(module) not in HEAVY[library] and not module.startswith(TOP)
         for imported in imports(path)
         if imported.split(".")[0] == library
     ]

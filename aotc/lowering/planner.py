@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from aotc.errors import InvalidModel, UnsupportedModel
-from aotc.ir.dims import Dim, Symbol, symbol, symbols_of
+from aotc.ir.dims import Dim
 from aotc.ir.expr import Call, Constant, Expr, Function, Module, Parameter, Tuple, TupleGetItem, Var
 from aotc.ir.types import TensorType, flatten
 from aotc.ir.visitor import post_order
@@ -21,6 +21,7 @@ from aotc.lowering import memory, plan
 from aotc.lowering.compiled import CompiledFunction
 from aotc.lowering.in_place import InPlace
 from aotc.lowering.plan import Storage
+from aotc.lowering.plan_symbols import with_symbols
 from aotc.lowering.views import is_view, resolve_view, results_of
 
 MAX_ELEMENTS = 2**31 - 1
@@ -107,10 +108,9 @@ class _EntryPlanner:
             plan.TensorSpec(name, _tensor(r).dtype, _tensor(r).shape) for name, r in zip(self.output_names, results, strict=True)
         ]  # fmt: skip
         buffers, arena_size, bound = _place(self.buffers)
-        symbols = _symbols(inputs)
-        return plan.EntryPoint(
-            self.name, tuple(inputs), tuple(outputs), tuple(self.values), buffers, tuple(self.steps), arena_size, bound, symbols
-        )  # fmt: skip
+        return with_symbols(
+            plan.EntryPoint(self.name, tuple(inputs), tuple(outputs), tuple(self.values), buffers, tuple(self.steps), arena_size, bound)
+        )
 
     def _claim_outputs(self, results: Sequence[Expr]) -> None:
         """Which kernel result is computed straight into which output: the first output that it, or a view of it, is."""
@@ -209,21 +209,3 @@ def _place(pending: Sequence[_PendingBuffer]) -> tuple[tuple[plan.Buffer, ...], 
     arena = memory.place(lifetimes)
     buffers = tuple(plan.Buffer(b.size, b.first, b.last, o) for b, o in zip(pending, arena.offsets, strict=True))
     return buffers, arena.size, memory.lower_bound(lifetimes)
-
-
-def _symbols(inputs: Sequence[plan.TensorSpec]) -> tuple[plan.Symbol, ...]:
-    """Where each symbolic dim takes its value from. Raises InvalidModel for one that is no input's dim by itself."""
-    found: dict[str, plan.Symbol] = {}
-    needed: dict[str, Symbol] = {}
-    for number, spec in enumerate(inputs):
-        for axis, dim in enumerate(spec.shape):
-            for name, sym in symbols_of(dim).items():
-                needed.setdefault(name, sym)
-                if dim == symbol(name) and name not in found:
-                    found[name] = plan.Symbol(name, sym.lower, sym.upper, number, axis)
-    missing = sorted(set(needed) - set(found))
-    if missing:
-        raise InvalidModel(
-            f"the dims {', '.join(missing)} appear in input shapes only inside expressions: name each one as an input's own dim (--input)"
-        )
-    return tuple(found.values())

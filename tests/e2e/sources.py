@@ -26,6 +26,9 @@ SOURCES: dict[str, Callable[[], dict[str, Any]]] = {
     "minilm-onnx": lambda: {"model": minilm.onnx_path()},
     "resnet50-onnx": lambda: {"model": classifiers.onnx_path("resnet50")},
     "mobilenet-torch": lambda: {"model": classifiers.module("mobilenet_v2"), "args": (torch.zeros(classifiers.SHAPE),)},
-    **{f"ocr-{name}": lambda name=name: {"model": ocr.onnx_path(name)} for name in ocr.FILES},  # type: ignore[misc]
+    "ocr-detection": lambda: {"model": ocr.onnx_path("detection")},
+    # its reshapes take for granted that the height is 48
+    "ocr-recognition": lambda: {"model": ocr.onnx_path("recognition"), "inputs": {"x": (None, 3, 48, None)}},
+    "ocr-direction": lambda: {"model": ocr.onnx_path("direction")},
     **{f"light-{name}": lambda name=name: {"model": light.onnx_path(name)} for name in light.NAMES},  # type: ignore[misc]
 }

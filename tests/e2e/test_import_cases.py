@@ -138,3 +138,20 @@ def test_broken_files_are_refused_quickly(tmp_path: Path, kind: str) -> None:
 def test_a_missing_file_is_named(tmp_path: Path) -> None:
     with pytest.raises(InvalidModel, match=r"nowhere\.onnx"):
         aotc.compile(tmp_path / "nowhere.onnx", output=tmp_path / "model.so")
+
+
+def test_a_dim_that_must_be_a_multiple(tmp_path: Path) -> None:
+    """Halving and doubling again adds up only for even sizes: those run, odd ones are refused."""
+    nodes = [
+        Node("MaxPool", ["x"], ["small"], kernel_shape=[2, 2], strides=[2, 2]),
+        Node("Resize", ["small", "", "scales"], ["large"], mode="nearest"),
+        Node("Add", ["large", "x"], ["y"]),
+    ]
+    model = small.model(nodes, {"x": ("float32", [1, 2, "h", "w"])}, {"y": ("float32", None)}, {"scales": np.array([1, 1, 2, 2], np.float32)})
+    aotc.compile(model, output=tmp_path / "model.so")
+    loaded = aotc.load(tmp_path / "model.so")
+    for height, width in ((4, 6), (2, 2), (8, 10)):
+        x = noise(1, 2, height, width)
+        assert_agrees(loaded.run({"x": x})["y"], onnxruntime_outputs(model, {"x": x})["y"], 1e-6)
+    with pytest.raises(aotc.RuntimeFailure, match="x"):
+        loaded.run({"x": noise(1, 2, 5, 6)})
