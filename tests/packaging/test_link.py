@@ -271,3 +271,9 @@ def test_the_headers_struct_is_512_bytes() -> None:
     """aotc_loader.c and header.py describe the same bytes."""
     assert (SIZE, CHECKSUM_OFFSET) == (512, 24)
     assert "char target[48];\n    char features[384];\n} file_header;" in (CSRC / "aotc_loader.c").read_text()
+
+
+def test_weights_that_are_too_large(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("aotc.packaging.link.MAXIMUM_WEIGHTS", 75)
+    with pytest.raises(BuildError, match=r"the weights have 76 bytes, one file holds at most 75"):
+        build_sample(tmp_path / "model.so")
