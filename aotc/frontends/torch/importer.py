@@ -13,7 +13,8 @@ from torch.export.graph_signature import InputKind, OutputKind
 
 from aotc.errors import InvalidModel, InvalidOption, UnsupportedModel
 from aotc.frontends.torch.builder import Builder, dtype_name, dtype_of, shape_of
-from aotc.frontends.torch.program import Model, decomposed, exported_program
+from aotc.frontends.torch.functional import functional_form
+from aotc.frontends.torch.program import Model, decomposed, exported_program, is_check, is_known
 from aotc.frontends.torch.signature import check_mutations, module_path, node_origins, output_names, symbol_names
 from aotc.frontends.torch.symbols import SymbolTable
 from aotc.frontends.torch.table import RECIPES
@@ -22,9 +23,6 @@ from aotc.ir.expr import Constant, Expr, Function, Module, Parameter, Tuple, Var
 from aotc.ir.types import TensorType
 from aotc.ir.visitor import substitute
 from aotc.ops.bind import bind_inputs
-
-IGNORED = {"_assert_scalar", "_assert_tensor_metadata", "sym_constrain_range", "sym_constrain_range_for_size", "_assert_async"}
-"""Operators that check what torch assumed and compute nothing."""
 
 
 def import_torch(
@@ -110,16 +108,10 @@ class _Importer:
     def refuse_missing_operators(self) -> None:
         missing: dict[str, list[str]] = defaultdict(list)
         for node in self.program.graph.nodes:
-            if node.op == "call_function" and not self._is_known(node):
+            if node.op == "call_function" and not is_known(node):
                 missing[str(node.target)].append(self._origins.get(node.name) or module_path(node) or node.name)
         if missing:
             raise UnsupportedModel(_listed("the model uses operators that aotc lacks", missing))
-
-    @staticmethod
-    def _is_known(node: torch.fx.Node) -> bool:
-        if node.target in RECIPES or "getitem" in str(node.target) or _ignored(node):
-            return True
-        return isinstance(node.meta.get("val"), (int, torch.SymInt, torch.SymBool, torch.SymFloat))
 
     # Inputs -------------------------------------------------------------------------------------------------------
 
@@ -165,7 +157,7 @@ class _Importer:
 
     def nodes(self) -> None:
         for node in self.program.graph.nodes:
-            if node.op == "call_function" and not _ignored(node):
+            if node.op == "call_function" and not is_check(node):
                 try:
                     self._values[node] = self._node(node)
                 except UnsupportedModel as error:
@@ -181,13 +173,17 @@ class _Importer:
         if "getitem" in str(node.target):
             return self._values[node.args[0]][node.args[1]]  # type: ignore[index]
         builder = Builder(self.symbols, self._origins[node.name], value, _used_outputs(node))
+        functional = functional_form(node.target)
         args = [self._argument(arg, node) for arg in node.args]
         kwargs = {key: self._argument(arg, node) for key, arg in node.kwargs.items()}
         try:
-            result = RECIPES[node.target](builder, *args, **kwargs)
+            result = RECIPES[functional or node.target](builder, *args, **kwargs)
         except InvalidModel as error:
             raise InvalidModel(f"{node.target} at {builder.origin!r}: {error}") from error
-        return self._settled(builder, result, value, node)
+        settled = self._settled(builder, result, value, node)
+        if functional is not None:
+            self._values[node.args[0]] = settled  # type: ignore[index]  # from here on the written tensor is this
+        return settled
 
     def _argument(self, arg: Any, node: torch.fx.Node) -> Any:
         if isinstance(arg, torch.fx.Node):
@@ -244,10 +240,6 @@ class _Importer:
         if not results:
             raise InvalidModel("the model has no outputs")
         return results, labels
-
-
-def _ignored(node: torch.fx.Node) -> bool:
-    return getattr(node.target, "_opname", "") in IGNORED
 
 
 def _used_outputs(node: torch.fx.Node) -> frozenset[int]:

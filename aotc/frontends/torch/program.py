@@ -13,7 +13,10 @@ import torch
 from torch.export import ExportedProgram
 
 from aotc.errors import InvalidModel, InvalidOption, UnsupportedModel
+from aotc.frontends.torch.functional import functional_form, needs_no_decomposition
 from aotc.frontends.torch.table import RECIPES
+
+CHECKS = {"_assert_scalar", "_assert_tensor_metadata", "sym_constrain_range", "sym_constrain_range_for_size", "_assert_async"}
 
 Model = Any
 """A torch.nn.Module, an ExportedProgram or the path of a .pt2 file."""
@@ -37,12 +40,27 @@ def exported_program(model: Model, args: Sequence[Any] | None, kwargs: Mapping[s
 
 
 def decomposed(program: ExportedProgram) -> ExportedProgram:
-    """``program`` without in-place operators, and with torch's decompositions of all that we have no recipe for."""
+    """``program`` with torch's decompositions of all that we have no recipe for, and with no in-place operators but
+    those that ``functional`` can read; the same program where it is so already."""
+    if needs_no_decomposition(program, RECIPES, is_known):
+        return program
     table = torch.export.default_decompositions()
     for operator in RECIPES:
         table.pop(operator, None)
     with _quiet():
         return program.run_decompositions(table)
+
+
+def is_known(node: torch.fx.Node) -> bool:
+    """Whether we have a recipe for a node, or it needs none: sizes, picking one of several results, checks."""
+    if node.target in RECIPES or functional_form(node.target) in RECIPES or "getitem" in str(node.target) or is_check(node):
+        return True
+    return isinstance(node.meta.get("val"), (int, torch.SymInt, torch.SymBool, torch.SymFloat))
+
+
+def is_check(node: torch.fx.Node) -> bool:
+    """Whether a node only checks what torch assumed, and computes nothing."""
+    return getattr(node.target, "_opname", "") in CHECKS
 
 
 def _export(module: torch.nn.Module, args: Sequence[Any] | None, kwargs: Mapping[str, Any] | None, dynamic_shapes: Any) -> ExportedProgram:
