@@ -147,7 +147,7 @@ def _lower_loops(func: tirx.PrimFunc, llvm: tvm.target.Target) -> tirx.PrimFunc:
     """The rest of the default pipeline up to, and without, SplitHostDevice and MakePackedAPI."""
     passes = [
         _S.LoopPartition(), _T.VectorizeLoop(True), _T.StorageRewrite(), _T.UnrollLoop(), _T.ConvertSSA(), _S.RenormalizeSplitPattern(),
-        _T.StmtSimplify(), _T.RemoveNoOp(), _S.RewriteUnsafeSelect(), _T.CommonSubexprElim(),
+        _T.StmtSimplify(), _T.RemoveNoOp(), _S.RewriteUnsafeSelect(),
     ]  # fmt: skip
     lowered = _run(passes, func)
     # Those left fit the stack or live in registers; StorageRewrite has dropped the annotation that says so.

@@ -42,7 +42,15 @@ def test_moves_of_every_dtype(dtype: str) -> None:
 
 
 def test_reshapes() -> None:
-    shapes = [((2, 3, 4), (24,)), ((24,), (2, 1, 3, 4)), ((2, 3, 4), (2, 12)), ((6, 4), (3, 8)), ((1,), ()), ((), (1, 1)), ((2, 0, 4), (0, 7))]
+    shapes = [
+        ((2, 3, 4), (24,)),
+        ((24,), (2, 1, 3, 4)),
+        ((2, 3, 4), (2, 12)),
+        ((6, 4), (3, 8)),
+        ((1,), ()),
+        ((), (1, 1)),
+        ((2, 0, 4), (0, 7)),
+    ]
     cases: list[Case] = [Case(ops.reshape, [values("float32", *old)], {"shape": new}) for old, new in shapes]
     for b, s in [(1, 1), (3, 7)]:
         x, known = values("float32", b, s, 12), {"b": b, "s": s}
@@ -74,14 +82,25 @@ def test_concat() -> None:
     parts = [values("float32", 3, n, 5, seed=n) for n in (2, 1, 0, 40)]
     cases: list[Case] = [Case(ops.concat, parts, {"axis": 1}), Case(ops.concat, [parts[0]], {"axis": 0})]
     cases += [Case(ops.concat, [values("float32", 4, n) for n in (16, 33)], {"axis": -1})]
+    # Large enough to become one loop nest for each input.
+    cases += [Case(ops.concat, [values("float32", 3, n, 50) for n in (20, 10, 40)], {"axis": 1})]
+    cases += [Case(ops.concat, [values("float32", 100, n) for n in (20, 70)], {"axis": 1})]
+    cases += [Case(ops.concat, [values("float32", 100, n) for n in (20, 70)], {"axis": 1}, [(100, B), (100, S)], {"b": 20, "s": 70})]
     cases += [Case(ops.concat, [values("float32", n, 4, 3) for n in (2, 9)], {"axis": 0}, [(B, 4, 3), (S, 4, 3)], {"b": 2, "s": 9})]
-    cases += [Case(ops.concat, [values("float32", 3, n, 4) for n in (2, 9, 1)], {"axis": 1}, [(3, B, 4), (3, S, 4), (3, 1, 4)], {"b": 2, "s": 9})]
+    cases += [
+        Case(ops.concat, [values("float32", 3, n, 4) for n in (2, 9, 1)], {"axis": 1}, [(3, B, 4), (3, S, 4), (3, 1, 4)], {"b": 2, "s": 9})
+    ]
     check(cases)
 
 
 def test_pads() -> None:
     x = values("float32", 2, 3, 6, 19)
-    widths: list[Any] = [((0, 0, 2, 1), (0, 0, 0, 3)), ((0, 1, 0, 0), (1, 0, 0, 0)), ((0, 0, 0, 5), (0, 0, 0, 5)), ((0, 2, 5, 0), (0, 0, 0, 18))]
+    widths: list[Any] = [
+        ((0, 0, 2, 1), (0, 0, 0, 3)),
+        ((0, 1, 0, 0), (1, 0, 0, 0)),
+        ((0, 0, 0, 5), (0, 0, 0, 5)),
+        ((0, 2, 5, 0), (0, 0, 0, 18)),
+    ]
     cases = [
         Case(ops.pad, [x], {"before": before, "after": after, "mode": mode, "value": 2.5})
         for before, after in widths
@@ -91,6 +110,8 @@ def test_pads() -> None:
     y = values("float32", 4, 9)
     for mode in ("constant", "reflect", "edge", "wrap"):
         cases.append(Case(ops.pad, [y], {"before": (0, 3), "after": (1, B), "mode": mode}, [(B, S)], {"b": 4, "s": 9}))
+    cases.append(Case(ops.pad, [values("float32", 2, 3, 60, 57)], {"before": (0, 0, 1, 2), "after": (0, 0, 3, 1)}))
+    cases.append(Case(ops.pad, [values("float32", 40, 90)], {"before": (0, 3), "after": (1, B)}, [(B, S)], {"b": 40, "s": 90}))
     check([*cases, Case(ops.pad, [values("float32", 0, 3)], {"before": (1, 0), "after": (1, 2), "value": 7})])
 
 

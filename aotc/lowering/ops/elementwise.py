@@ -202,7 +202,7 @@ def _whole(name: str) -> Unary:
 
 
 def _isnan(x: Expr, attrs: Any) -> Expr:
-    return tirx.isnan(x) if is_float(dtype_of(x)) else constant(False, "bool")
+    return common.is_nan(x) if is_float(dtype_of(x)) else constant(False, "bool")
 
 
 def _plain(function: Callable[[Expr], Expr]) -> Unary:

@@ -76,8 +76,8 @@ def extreme_with_index(largest: bool, select_last: bool) -> Callable[..., Any]:
         better = (y > x) if largest else (y < x)
         same = y == x
         if common.is_float(common.dtype_of(x)):
-            better = tirx.any(better, tirx.all(tirx.isnan(y), tirx.Not(tirx.isnan(x))))
-            same = tirx.any(same, tirx.all(tirx.isnan(y), tirx.isnan(x)))
+            better = tirx.any(better, tirx.all(common.is_nan(y), tirx.Not(common.is_nan(x))))
+            same = tirx.any(same, tirx.all(common.is_nan(y), common.is_nan(x)))
         return tirx.any(better, tirx.all(same, later))
 
     def combine(a: tuple[Expr, Expr], b: tuple[Expr, Expr]) -> tuple[Expr, Expr]:
@@ -123,7 +123,7 @@ def _softmax(logarithm: bool) -> Expression:
         if not rank:
             value = constant(0.0 if logarithm else 1.0, dtype)
             nan, infinity = constant(float("nan"), dtype), constant(float("inf"), dtype)
-            unusual = lambda: tirx.any(tirx.isnan(x()), x() == infinity, x() == constant(float("-inf"), dtype))  # noqa: E731
+            unusual = lambda: tirx.any(common.is_nan(x()), x() == infinity, x() == constant(float("-inf"), dtype))  # noqa: E731
             return [common.compute((), lambda: tirx.Select(unusual(), nan, value), "softmax")]
         axis = attrs.axis % rank
         rows_shape = _without(x.shape, axis)

@@ -26,8 +26,8 @@ def _comes_first(largest: bool, x: Expr, i: Expr, y: Expr, j: Expr) -> Expr:
     better, same = (x > y) if largest else (x < y), x == y
     if common.is_float(common.dtype_of(x)):
         greater, lesser = (x, y) if largest else (y, x)
-        better = tirx.any(better, tirx.all(tirx.isnan(greater), tirx.Not(tirx.isnan(lesser))))
-        same = tirx.any(same, tirx.all(tirx.isnan(x), tirx.isnan(y)))
+        better = tirx.any(better, tirx.all(common.is_nan(greater), tirx.Not(common.is_nan(lesser))))
+        same = tirx.any(same, tirx.all(common.is_nan(x), common.is_nan(y)))
     return tirx.any(better, tirx.all(same, i < j))
 
 
