@@ -19,7 +19,19 @@ from tvm import tirx
 from aotc.ops.conv import is_depthwise_blocked
 from aotc.targets import Target
 from aotc.targets.schedules.base import Direct, DirectWork
-from aotc.targets.schedules.emit import const, known, parallel, product, registers, sequence, serial, unravel, unrolled, vectorized
+from aotc.targets.schedules.emit import (
+    const,
+    known,
+    parallel,
+    product,
+    registers,
+    sequence,
+    serial,
+    task_indices,
+    unravel,
+    unrolled,
+    vectorized,
+)
 from aotc.targets.schedules.fused import Fused, fused, prim_func
 from aotc.targets.schedules.tile import choose_tile
 
@@ -110,7 +122,7 @@ class _Blocked:
         extents = [self.batch, groups, *(axis.out for axis in self.outer), pieces]
 
         def task(index: Expr) -> tirx.Stmt:
-            n, group, *rest = unravel(index, extents)
+            n, group, *rest = task_indices(index, extents)
             return piece_loop(n, group, rest[:-1], rest[-1])
 
         return prim_func(self.view.params, parallel(product(extents), task))

@@ -59,18 +59,26 @@ def registers(buffer: tirx.Buffer) -> tirx.Stmt:
     return tirx.AllocBuffer(buffer, {IN_REGISTERS: tirx.IntImm("bool", 1)})
 
 
-def divmod_of(index: Expr, divisor: Expr) -> tuple[Expr, Expr]:
-    if known(divisor) == 1:
-        return index, const(0)
-    return tirx.floordiv(index, divisor), tirx.floormod(index, divisor)
-
-
 def unravel(index: Expr, extents: Sequence[Expr]) -> list[Expr]:
-    """The indices of a row-major offset; the first takes what is left."""
+    """The indices of a row-major offset; the first takes what is left.
+
+    TVM puts them together again where all of them index one buffer of these extents: then no division is left.
+    """
+    return _unravelled(index, extents, tirx.floordiv, tirx.floormod)
+
+
+def task_indices(index: Expr, extents: Sequence[Expr]) -> list[Expr]:
+    """As ``unravel``, for indices that stay apart. Neither index nor extents are negative, but TVM cannot know: a floordiv by
+    an extent known only at run time would check, at great length for LLVM."""
+    return _unravelled(index, extents, tirx.truncdiv, tirx.truncmod)
+
+
+def _unravelled(index: Expr, extents: Sequence[Expr], div: Callable[..., Expr], mod: Callable[..., Expr]) -> list[Expr]:
     indices: list[Expr] = []
     for extent in reversed(extents[1:]):
-        index, rest = divmod_of(index, extent)
-        indices.append(rest)
+        one = known(extent) == 1
+        indices.append(const(0) if one else mod(index, extent))
+        index = index if one else div(index, extent)
     return [index, *reversed(indices)] if extents else []
 
 

@@ -24,6 +24,7 @@ from aotc.targets.schedules.emit import (
     registers,
     sequence,
     serial,
+    task_indices,
     unravel,
     unrolled,
     vectorized,
@@ -148,7 +149,7 @@ class _Product:
         whole = _divides(self.of.columns, self.block)
 
         def task(index: Expr) -> tirx.Stmt:
-            *batch, block = unravel(index, extents)
+            *batch, block = task_indices(index, extents)
 
             def copy(k: Expr, checked: bool) -> tirx.Stmt:
                 def element(v: Expr) -> tirx.Stmt:
@@ -182,7 +183,7 @@ class _Product:
         extents = [*self.of.batch, chunks, groups]
 
         def task(index: Expr) -> tirx.Stmt:
-            *batch, chunk, group = unravel(index, extents)
+            *batch, chunk, group = task_indices(index, extents)
             first = chunk * share
             count = self.rows if known(chunks) == 1 else tirx.Select(chunk == chunks - 1, self.rows - first, const(share))
             full = self._rows(batch, group * size, first, count, size, masked=False)

@@ -18,7 +18,19 @@ from typing import Any
 from tvm import tirx
 
 from aotc.targets.schedules.base import Direct, DirectWork
-from aotc.targets.schedules.emit import const, known, parallel, product, registers, sequence, serial, unravel, unrolled, vectorized
+from aotc.targets.schedules.emit import (
+    const,
+    known,
+    parallel,
+    product,
+    registers,
+    sequence,
+    serial,
+    task_indices,
+    unravel,
+    unrolled,
+    vectorized,
+)
 from aotc.targets.schedules.fused import Fused, fused, prim_func
 
 Expr = Any
@@ -193,7 +205,7 @@ class _Plain:
         *rows, width = padded.shape[2:]
 
         def task(index: Expr) -> tirx.Stmt:
-            n, c, *outer = unravel(index, [*padded.shape[:2], *rows])
+            n, c, *outer = task_indices(index, [*padded.shape[:2], *rows])
             at = [position - axis.before for position, axis in zip(outer, self.outer, strict=True)]
             inside = [t for a, axis in zip(at, self.outer, strict=True) for t in (a >= 0, a < axis.size)]
 
@@ -226,7 +238,7 @@ class _Plain:
         extents = [self.view.total.shape[0], const(self.groups), const(pieces + bool(rest)), *(axis.steps for axis in self.outer)]
 
         def task(index: Expr) -> tirx.Stmt:
-            n, group, piece, *steps = unravel(index, extents)
+            n, group, piece, *steps = task_indices(index, extents)
             full = self._phases(n, group, piece * self.tall, self.tall, steps)
             if not rest:
                 return full
