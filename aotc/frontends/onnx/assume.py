@@ -44,7 +44,8 @@ def solve_equal(left: Dim, right: Dim) -> dict[str, Dim] | None:
     difference = left - right
     if isinstance(difference, int):
         return None
-    return _linear(_reduced(difference)) or _multiples(left, right) or _range(left, right)
+    difference = _reduced(difference)
+    return _linear(difference) or _multiples(difference) or _range(difference)
 
 
 def _reduced(difference: DimExpr) -> DimExpr:
@@ -74,29 +75,29 @@ def _linear(difference: DimExpr) -> dict[str, Dim] | None:
     return None
 
 
-def _multiples(left: Dim, right: Dim) -> dict[str, Dim] | None:
-    symbols = symbols_of(left, right)
+def _multiples(difference: DimExpr) -> dict[str, Dim] | None:
+    symbols = symbols_of(difference)
     choices = [[name] for name in symbols] + ([list(symbols)] if len(symbols) > 1 else [])
     for factor in MULTIPLES:
         for names in choices:
             values: dict[str, Dim] = {name: factor * _divided(symbols[name], factor) for name in names}
-            if substitute(left, values) == substitute(right, values):
+            if substitute(difference, values) == 0:
                 return values
     return None
 
 
-def _range(left: Dim, right: Dim) -> dict[str, Dim] | None:
-    """The one run of sizes for which two dims are equal, such as 33 to 80 for (h + 15) // 48 and 1."""
-    symbols = symbols_of(left, right)
+def _range(difference: DimExpr) -> dict[str, Dim] | None:
+    """The one run of sizes for which the difference is 0, such as 33 to 80 for (h + 15) // 48 - 1."""
+    symbols = symbols_of(difference)
     if len(symbols) != 1:
         return None
     (dim,) = symbols.values()
     last = SCANNED if dim.upper is None else min(dim.upper, SCANNED)
-    fitting = [size for size in range(dim.lower, last + 1) if substitute(left, {dim.name: size}) == substitute(right, {dim.name: size})]
+    fitting = [size for size in range(dim.lower, last + 1) if substitute(difference, {dim.name: size}) == 0]
     if not fitting or fitting[-1] == SCANNED or fitting[-1] - fitting[0] + 1 != len(fitting):
         return None
     values: dict[str, Dim] = {dim.name: fitting[0] if len(fitting) == 1 else symbol(dim.name, fitting[0], fitting[-1])}
-    return values if substitute(left, values) == substitute(right, values) else None
+    return values if substitute(difference, values) == 0 else None
 
 
 def _divided(dim: Symbol, factor: int) -> DimExpr:

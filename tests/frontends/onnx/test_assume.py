@@ -71,3 +71,9 @@ def test_a_reshape_to_a_size_that_was_fixed_while_exporting() -> None:
     assert module.main.params[0].type == tensor("float32", 5 * symbol("N"), symbol("S"), 8)
     fixed = "(float[N,S,8] x) => (float y) { s = Constant <value=int64[3] {0, 5, 8}> () y = Reshape (x, s) }"
     assert import_onnx(parse(fixed)).main.params[0].type == tensor("float32", symbol("N"), 5, 8)
+
+
+def test_factors_that_both_sides_share_do_not_matter() -> None:
+    width, height = floordiv(W + 3, 8), floordiv(H + 15, 48)
+    values = solve_equal(width * height * 120, width * 120)
+    assert values is not None and bounds(values["h"]) == (33, 80)
