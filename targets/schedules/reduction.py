@@ -40,7 +40,7 @@ class Combiner:
 
     def __call__(self, a: Expr, b: Expr) -> Expr:
         """A maximum names ``b`` twice: with names inside, it is given one itself, since a name may be bound once only."""
-        if isinstance(b, (tirx.Var, tvm.ir.TensorLoad)):
+        if not isinstance(self.template, tirx.Select) or isinstance(b, (tirx.Var, tvm.ir.TensorLoad)):
             return substitute(self.template, {self.left: a, self.right: b})
         name = tirx.Var("b", str(b.ty))
         return tirx.Let(name, b, substitute(self.template, {self.left: a, self.right: name}))
