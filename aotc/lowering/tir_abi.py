@@ -56,7 +56,9 @@ def tvm_target(target: Target) -> tvm.target.Target:
     return tvm.target.Target({"kind": "llvm", "mtriple": target.triple, "mcpu": target.mcpu, "mattr": features})
 
 
-def compile_function(func: tirx.PrimFunc, inputs: int, scope: DimScope, target: Target, symbol: str, flops: Dim, in_place: int | None = None) -> CompiledFunction:
+def compile_function(
+    func: tirx.PrimFunc, inputs: int, scope: DimScope, target: Target, symbol: str, flops: Dim, in_place: int | None = None
+) -> CompiledFunction:
     """Machine code for a scheduled function whose parameters are ``inputs`` inputs, then its outputs.
 
     ``flops`` is counted for the last kernel. The output and the input numbered ``in_place`` are one buffer. Raises BuildError where the code would need what no model may need.
@@ -81,7 +83,8 @@ def compile_function(func: tirx.PrimFunc, inputs: int, scope: DimScope, target: 
         final, dims = _with_c_signature(_lower_loops(body, llvm), scope, dropped)
         object_code = _object_code(final, name, llvm)
         work = flops if i == len(nests) - 1 else 0
-        kernels.append(CompiledKernel(name, object_code, tuple(operands[b] for i, b in enumerate(nest.buffers) if i != dropped), nest.outputs, dims, nest.tasks, work))
+        passed = tuple(operands[number] for position, number in enumerate(nest.buffers) if position != dropped)
+        kernels.append(CompiledKernel(name, object_code, passed, nest.outputs, dims, nest.tasks, work))
     tensors = [TensorType(tuple(scope.dim(extent) for extent in buffer.shape), str(buffer.dtype)) for buffer in scratch]
     return CompiledFunction(tuple(kernels), tuple(tensors))
 
