@@ -19,9 +19,9 @@ def resolve_view(expr: Expr) -> tuple[Expr, int]:
     index = 0
     while True:
         if isinstance(expr, TupleGetItem):
-            expr, index = expr.value, expr.index
+            index, expr = expr.index, expr.value
         elif isinstance(expr, Tuple):
-            expr, index = expr.fields[index], 0
+            index, expr = 0, expr.fields[index]
         elif is_view(expr) and isinstance(expr, Call):
             expr = expr.args[0]
         else:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from itertools import combinations
+from itertools import combinations, pairwise
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -33,7 +33,7 @@ def test_arena_is_at_least_the_bound(buffers: list[Lifetime]) -> None:
 def test_chain_needs_the_two_largest_neighbours() -> None:
     sizes = [640, 6400, 1280, 64, 3200, 640]
     chain = [Lifetime(size, i, i + 1) for i, size in enumerate(sizes)]
-    assert place(chain).size == max(a + b for a, b in zip(sizes, sizes[1:], strict=False)) == lower_bound(chain)
+    assert place(chain).size == max(a + b for a, b in pairwise(sizes)) == lower_bound(chain)
 
 
 def test_no_buffers() -> None:
