@@ -171,7 +171,7 @@ class _Importer:
         if isinstance(value, (torch.SymBool, torch.SymFloat)):
             return None  # conditions are what torch has decided; floats are refused where they are used
         if "getitem" in str(node.target):
-            return self._values[node.args[0]][node.args[1]]  # type: ignore[index]
+            return self._values[node.args[0]][node.args[1]]
         builder = Builder(self.symbols, self._origins[node.name], value, _used_outputs(node))
         functional = functional_form(node.target)
         args = [self._argument(arg, node) for arg in node.args]
@@ -182,7 +182,7 @@ class _Importer:
             raise InvalidModel(f"{node.target} at {builder.origin!r}: {error}") from error
         settled = self._settled(builder, result, value, node)
         if functional is not None:
-            self._values[node.args[0]] = settled  # type: ignore[index]  # from here on the written tensor is this
+            self._values[node.args[0]] = settled  # from here on the written tensor is this
         return settled
 
     def _argument(self, arg: Any, node: torch.fx.Node) -> Any:
@@ -243,4 +243,4 @@ class _Importer:
 
 
 def _used_outputs(node: torch.fx.Node) -> frozenset[int]:
-    return frozenset(user.args[1] for user in node.users if "getitem" in str(user.target))  # type: ignore[misc]
+    return frozenset(user.args[1] for user in node.users if "getitem" in str(user.target))

@@ -21,7 +21,7 @@ def _vector(b: Builder, given: Expr | None, shape: Sequence[Dim], value: float, 
         return b.cast(given, dtype)
     if not all(isinstance(dim, int) for dim in shape):
         return b.emit(ops.full, shape=tuple(shape), value=value, dtype=dtype)
-    return b.constant(np.full(shape, value), dtype)  # type: ignore[arg-type]
+    return b.constant(np.full(shape, value), dtype)
 
 
 def _affine(b: Builder, x: Expr, weight: Expr | None, bias: Expr | None, shape: Sequence[Dim]) -> tuple[Expr, Expr]:

@@ -8,14 +8,14 @@ from typing import Any
 import torch
 
 from aotc import ops
-from aotc.frontends.torch.builder import Builder, Operand, Recipe, dtype_of, is_float, promoted, shape_of
+from aotc.frontends.torch.builder import Builder, Operand, Recipe, dtype_of, is_float, promoted
 from aotc.ir.expr import Expr
 from aotc.ops import OpDef
 
 aten = torch.ops.aten
 
 
-def _float_unary(op: OpDef, **attrs: Any) -> Recipe:
+def float_unary(op: OpDef, **attrs: Any) -> Recipe:
     """Functions on floats; torch raises integers to the default float first."""
 
     def recipe(b: Builder, x: Expr) -> Expr:
@@ -134,69 +134,6 @@ def aten_native_dropout(b: Builder, x: Expr, p: float, train: bool | None) -> tu
     return aten_dropout(b, x, p, train), None
 
 
-def aten_gelu(b: Builder, x: Expr, approximate: str = "none") -> Expr:
-    return b.emit(ops.gelu, x, approximate=approximate)
-
-
-def aten_leaky_relu(b: Builder, x: Expr, negative_slope: float = 0.01) -> Expr:
-    return b.emit(ops.leaky_relu, x, alpha=float(negative_slope))
-
-
-def aten_elu(b: Builder, x: Expr, alpha: float = 1, scale: float = 1, input_scale: float = 1) -> Expr:
-    """scale * (x if x > 0 else alpha * (exp(input_scale * x) - 1))."""
-    if (scale, input_scale) == (1, 1):
-        return b.emit(ops.elu, x, alpha=float(alpha))
-    if input_scale == 1:
-        return b.emit(ops.selu, x, alpha=float(alpha), gamma=float(scale))
-    curve = b.emit(ops.expm1, b.binary(ops.multiply, x, input_scale, b.dtype))
-    curve = b.binary(ops.multiply, curve, alpha * scale, b.dtype)
-    return b.emit(ops.where, b.binary(ops.greater, x, 0, b.dtype), b.binary(ops.multiply, x, scale, b.dtype), curve)
-
-
-def aten_selu(b: Builder, x: Expr) -> Expr:
-    return b.emit(ops.selu, x)
-
-
-def aten_celu(b: Builder, x: Expr, alpha: float = 1.0) -> Expr:
-    return b.emit(ops.celu, x, alpha=float(alpha))
-
-
-def aten_hardsigmoid(b: Builder, x: Expr) -> Expr:
-    return b.emit(ops.hard_sigmoid, x, alpha=1 / 6, beta=0.5)
-
-
-def aten_hardtanh(b: Builder, x: Expr, minimum: float = -1, maximum: float = 1) -> Expr:
-    return b.emit(ops.clip, x, minimum=minimum, maximum=maximum)
-
-
-def aten_relu6(b: Builder, x: Expr) -> Expr:
-    return b.emit(ops.clip, x, minimum=0, maximum=6)
-
-
-def aten_softplus(b: Builder, x: Expr, beta: float = 1, threshold: float = 20) -> Expr:
-    """The threshold is torch's guard against overflow; the operator needs none, and differs by less than 2e-9 above it."""
-    if beta == 1:
-        return b.emit(ops.softplus, x)
-    soft = b.emit(ops.softplus, b.binary(ops.multiply, x, beta, b.dtype))
-    return b.binary(ops.divide, soft, beta, b.dtype)
-
-
-def aten_threshold(b: Builder, x: Expr, threshold: float, value: float) -> Expr:
-    keep = b.binary(ops.less_equal, x, threshold, b.dtype)
-    return b.emit(ops.where, keep, b.constant(value, b.dtype), x)
-
-
-def aten_prelu(b: Builder, x: Expr, slope: Expr) -> Expr:
-    rank, count = len(shape_of(x)), shape_of(slope)
-    if rank > 1 and count:
-        slope = b.reshape(slope, (*count, *(1,) * (rank - 2)))
-    return b.emit(ops.prelu, x, slope)
-
-
-def aten_log_sigmoid(b: Builder, x: Expr) -> Expr:
-    return b.emit(ops.negative, b.emit(ops.softplus, b.emit(ops.negative, x)))
-
-
 def aten_log_of_base(base: float) -> Callable[[Builder, Expr], Expr]:
     """Logarithms to another base."""
     factor = 1 / float(torch.log(torch.tensor(base, dtype=torch.float64)))
@@ -290,44 +227,32 @@ def aten_square(b: Builder, x: Expr) -> Expr:
     return b.emit(ops.multiply, x, x)
 
 
-def aten_glu(b: Builder, x: Expr, dim: int = -1) -> Expr:
-    axis = dim % len(shape_of(x))
-    half = shape_of(x)[axis] // 2
-    return b.emit(ops.multiply, b.slice(x, axis, 0, half), b.emit(ops.sigmoid, b.slice(x, axis, half, 2 * half)))
-
-
 RECIPES: dict[Any, Recipe] = {
-    aten.exp.default: _float_unary(ops.exp),
-    aten.expm1.default: _float_unary(ops.expm1),
+    aten.exp.default: float_unary(ops.exp),
+    aten.expm1.default: float_unary(ops.expm1),
     aten.exp2.default: aten_exp2,
-    aten.log.default: _float_unary(ops.log),
-    aten.log1p.default: _float_unary(ops.log1p),
+    aten.log.default: float_unary(ops.log),
+    aten.log1p.default: float_unary(ops.log1p),
     aten.log2.default: aten_log_of_base(2.0),
     aten.log10.default: aten_log_of_base(10.0),
-    aten.sqrt.default: _float_unary(ops.sqrt),
-    aten.rsqrt.default: _float_unary(ops.rsqrt),
-    aten.reciprocal.default: _float_unary(ops.reciprocal),
-    aten.sin.default: _float_unary(ops.sin),
-    aten.cos.default: _float_unary(ops.cos),
-    aten.tan.default: _float_unary(ops.tan),
-    aten.asin.default: _float_unary(ops.asin),
-    aten.acos.default: _float_unary(ops.acos),
-    aten.atan.default: _float_unary(ops.atan),
-    aten.sinh.default: _float_unary(ops.sinh),
-    aten.cosh.default: _float_unary(ops.cosh),
-    aten.tanh.default: _float_unary(ops.tanh),
-    aten.asinh.default: _float_unary(ops.asinh),
-    aten.acosh.default: _float_unary(ops.acosh),
-    aten.atanh.default: _float_unary(ops.atanh),
-    aten.erf.default: _float_unary(ops.erf),
+    aten.sqrt.default: float_unary(ops.sqrt),
+    aten.rsqrt.default: float_unary(ops.rsqrt),
+    aten.reciprocal.default: float_unary(ops.reciprocal),
+    aten.sin.default: float_unary(ops.sin),
+    aten.cos.default: float_unary(ops.cos),
+    aten.tan.default: float_unary(ops.tan),
+    aten.asin.default: float_unary(ops.asin),
+    aten.acos.default: float_unary(ops.acos),
+    aten.atan.default: float_unary(ops.atan),
+    aten.sinh.default: float_unary(ops.sinh),
+    aten.cosh.default: float_unary(ops.cosh),
+    aten.tanh.default: float_unary(ops.tanh),
+    aten.asinh.default: float_unary(ops.asinh),
+    aten.acosh.default: float_unary(ops.acosh),
+    aten.atanh.default: float_unary(ops.atanh),
+    aten.erf.default: float_unary(ops.erf),
     aten.erfc.default: aten_erfc,
-    aten.sigmoid.default: _float_unary(ops.sigmoid),
-    aten.silu.default: _float_unary(ops.silu),
-    aten.mish.default: _float_unary(ops.mish),
-    aten.hardswish.default: _float_unary(ops.hard_swish),
-    aten.relu.default: _float_unary(ops.relu),
-    aten.relu6.default: aten_relu6,
-    aten.neg.default: _float_unary(ops.negative),
+    aten.neg.default: float_unary(ops.negative),
     aten.abs.default: aten_abs,
     aten.sign.default: aten_sign,
     aten.sgn.default: aten_sign,
@@ -337,19 +262,6 @@ RECIPES: dict[Any, Recipe] = {
     aten.ceil.default: _rounding(ops.ceil),
     aten.round.default: _rounding(ops.round_),
     aten.trunc.default: _rounding(ops.trunc),
-    aten.gelu.default: aten_gelu,
-    aten.glu.default: aten_glu,
-    aten.leaky_relu.default: aten_leaky_relu,
-    aten.elu.default: aten_elu,
-    aten.selu.default: aten_selu,
-    aten.celu.default: aten_celu,
-    aten.hardsigmoid.default: aten_hardsigmoid,
-    aten.hardtanh.default: aten_hardtanh,
-    aten.softplus.default: aten_softplus,
-    aten.threshold.default: aten_threshold,
-    aten.prelu.default: aten_prelu,
-    aten._prelu_kernel.default: lambda b, x, slope: b.emit(ops.prelu, x, slope),
-    aten.log_sigmoid.default: aten_log_sigmoid,
     aten.isnan.default: aten_isnan,
     aten.isinf.default: aten_isinf,
     aten.isfinite.default: aten_isfinite,
@@ -357,7 +269,7 @@ RECIPES: dict[Any, Recipe] = {
     aten.logical_and.default: _logical(ops.logical_and),
     aten.logical_or.default: _logical(ops.logical_or),
     aten.logical_xor.default: _logical(ops.logical_xor),
-    aten.bitwise_not.default: _float_unary(ops.bitwise_not),
+    aten.bitwise_not.default: float_unary(ops.bitwise_not),
     aten.bitwise_and.Tensor: _binary(ops.bitwise_and),
     aten.bitwise_and.Scalar: _binary(ops.bitwise_and),
     aten.bitwise_or.Tensor: _binary(ops.bitwise_or),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from aotc.frontends.torch import convolution, creation, indexing, linear, normalisation, pointwise, reduction, views
+from aotc.frontends.torch import activation, convolution, creation, indexing, linear, normalisation, pointwise, reduction, views
 from aotc.frontends.torch.builder import Recipe
 
 
@@ -20,6 +20,7 @@ def _join(*families: dict[Any, Recipe]) -> dict[Any, Recipe]:
 
 RECIPES: dict[Any, Recipe] = _join(
     pointwise.RECIPES,
+    activation.RECIPES,
     linear.RECIPES,
     convolution.RECIPES,
     normalisation.RECIPES,
