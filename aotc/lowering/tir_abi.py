@@ -29,6 +29,7 @@ from aotc.lowering.compiled import CompiledFunction, CompiledKernel, Operand
 from aotc.lowering.object_file import check_symbols, strip
 from aotc.lowering.scope import DimScope
 from aotc.targets import Target
+from aotc.targets.schedules.base import SCRATCH
 from aotc.targets.schedules.emit import IN_REGISTERS
 
 STACK_LIMIT = 1024
@@ -91,7 +92,7 @@ def compile_function(
 
 def split(func: tirx.PrimFunc, scope: DimScope, shared: set[str]) -> tuple[list[Nest], list[tirx.Buffer]]:
     """The root loop nests of a scheduled function, and the buffers that become scratch: those that more than one nest uses,
-    and those named in ``shared``."""
+    and those named in ``shared`` or as ``SCRATCH`` says."""
     root = func.body.block
     nests = list(root.body.seq) if isinstance(root.body, tirx.SeqStmt) else [root.body]
     free = [set(tirx.analysis.undefined_vars(nest)) for nest in nests]
@@ -99,7 +100,7 @@ def split(func: tirx.PrimFunc, scope: DimScope, shared: set[str]) -> tuple[list[
     scratch: list[tirx.Buffer] = []
     for buffer in root.alloc_buffers:
         uses = sum(buffer in names for names in free)
-        (scratch if uses > 1 or buffer.name in shared else local).append(buffer)
+        (scratch if uses > 1 or buffer.name in shared or buffer.name.startswith(SCRATCH) else local).append(buffer)
     known = [*func.params, *scratch]
     pieces = []
     for nest, names in zip(nests, free, strict=True):

@@ -12,6 +12,9 @@ from aotc.lowering.scope import DimScope
 from aotc.lowering.tensors import TensorGraph
 from aotc.targets.base import Target
 
+SCRATCH = "scratch_"
+"""A buffer allocated at the root whose name begins so is a scratch parameter, whatever its size and use."""
+
 
 @dataclass(frozen=True, slots=True)
 class Work:

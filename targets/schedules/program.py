@@ -14,9 +14,10 @@ from tvm_ffi.structural import structural_mutate, structural_walk
 
 from aotc.targets.base import Target
 from aotc.targets.schedules.address import collapsed, is_unit, merged
+from aotc.targets.schedules.base import SCRATCH
 from aotc.targets.schedules.loops import const, known, lanes_loop, loop, sequence
 from aotc.targets.schedules.regions import Box, axis_of
-from aotc.targets.schedules.rewrite import Computation, Rewriter, flat_index, substitute
+from aotc.targets.schedules.rewrite import Computation, Rewriter, flat_index, local_buffer, read, substitute, write
 from aotc.targets.schedules.stages import Stage, loads_of, read_stages, size_of
 
 Expr = Any
@@ -41,7 +42,7 @@ class Program:
         self.func, self.target = func, target
         self.stages = read_stages(func)
         self.buffers = [param for param in func.params if tirx.is_buffer_var(param)]
-        self.places = {buffer: Place(_flat(buffer)) for buffer in self.buffers}
+        self.places = {buffer: Place(tirx.decl_buffer([_elements(buffer)], buffer.dtype, buffer.name)) for buffer in self.buffers}
         self.params = [self.places[param].buffer if param in self.places else param for param in func.params]
         self.allocated: list[tirx.Buffer] = []
         self.producers = {output: stage for stage in self.stages for output in stage.outputs}
@@ -78,9 +79,7 @@ class Program:
     def place(self, buffer: tirx.Buffer) -> Place:
         """Where a buffer lives; a new one in memory of its own where it has no place yet."""
         if buffer not in self.places:
-            flat = _flat(buffer)
-            self.allocated.append(flat)
-            self.places[buffer] = Place(flat)
+            self.places[buffer] = Place(self.scratch(_elements(buffer), buffer))
         return self.places[buffer]
 
     def opaque(self, stage: Stage) -> tirx.Stmt:
@@ -89,12 +88,14 @@ class Program:
 
         def load(node: tvm.ir.TensorLoad, mutator: Any) -> Expr:
             indices = [mutator.mutate(index) for index in node.indices]
-            return tirx.BufferLoad(*self._address(node.source, indices, local))
+            buffer, at = self._address(node.source, indices, local)
+            return read(buffer, at[0], str(node.ty)) if len(at) == 1 else tirx.BufferLoad(buffer, at)
 
         def store(node: tirx.stmt.BufferStore, mutator: Any) -> tirx.Stmt:
             indices = [mutator.mutate(index) for index in node.indices]
             buffer, at = self._address(node.buffer, indices, local)
-            return tirx.BufferStore(buffer, mutator.mutate(node.value), at)
+            value = mutator.mutate(node.value)
+            return write(buffer, at[0], value) if len(at) == 1 else tirx.BufferStore(buffer, value, at)
 
         local: set[tirx.Buffer] = set()
         structural_walk(stage.opaque, (tirx.AllocBuffer, lambda alloc: local.add(alloc.buffer)))
@@ -104,6 +105,12 @@ class Program:
         if buffer in local:
             return buffer, indices
         return self.place(buffer).buffer, [flat_index(indices, buffer.shape)]
+
+    def scratch(self, size: Expr, like: tirx.Buffer) -> tirx.Buffer:
+        """Memory of ``size`` elements that the runtime provides."""
+        buffer = local_buffer(str(like.dtype), size, f"{SCRATCH}{len(self.allocated)}")
+        self.allocated.append(buffer)
+        return buffer
 
     def finished(self, nests: Sequence[tirx.Stmt]) -> tirx.PrimFunc:
         """The scheduled function: root nests in order, over flat parameters."""
@@ -140,7 +147,7 @@ class StageCode:
         if buffer in self.stage.outputs and self.stage.reduction:
             return self.accumulators[[out.same_as(buffer) for out in self.stage.outputs].index(True)]
         place = self.program.place(buffer)
-        return tirx.BufferLoad(place.buffer, [self._offset(place, buffer, indices)])
+        return read(place.buffer, self._offset(place, buffer, indices), str(buffer.dtype))
 
     def _offset(self, place: Place, buffer: tirx.Buffer, indices: Sequence[Expr]) -> Expr:
         offset = flat_index(*collapsed(indices[place.skip :], buffer.shape[place.skip :], self.runs))
@@ -155,7 +162,7 @@ class StageCode:
         buffer = self.stage.outputs[which]
         place = self.program.place(buffer)
         indices = [substitute(self.places[axis.var], self.units) for axis in self.stage.axes]
-        return tirx.BufferStore(place.buffer, value, [substitute(self._offset(place, buffer, indices), env)])
+        return write(place.buffer, substitute(self._offset(place, buffer, indices), env), value)
 
     def store_all(self, env: Mapping[tirx.Var, Expr]) -> tirx.Stmt:
         """Computes and stores an element of a stage without reduction."""
@@ -191,13 +198,12 @@ def _is_empty(stage: Stage) -> bool:
     return stage.opaque is None and any(known(axis.extent) == 0 for axis in stage.axes)
 
 
-def _flat(buffer: tirx.Buffer) -> tirx.Buffer:
+def _elements(buffer: tirx.Buffer) -> Expr:
+    """The size of a buffer; at least 1, since TVM has no empty buffers."""
     size: Expr = const(1)
     for extent in buffer.shape:
         size = size * extent
-    if known(size) == 0:
-        size = const(1)  # TVM has no empty buffers
-    return tirx.decl_buffer([size], buffer.dtype, buffer.name)
+    return const(1) if known(size) == 0 else size
 
 
 def _worth_keeping(cost: int, repeats: float) -> bool:

@@ -17,7 +17,7 @@ from tvm_ffi import structural_equal
 from aotc.targets.schedules.address import stride
 from aotc.targets.schedules.loops import const, fitting, known, lanes_loop, loop, nest, sequence, vector_range
 from aotc.targets.schedules.program import StageCode
-from aotc.targets.schedules.rewrite import Computation, Rewriter, substitute
+from aotc.targets.schedules.rewrite import Computation, Rewriter, local_buffer, read, substitute, write
 from aotc.targets.schedules.stages import Stage, loads_of
 
 Expr = Any
@@ -168,23 +168,26 @@ class ReductionCode:
         body = nest([axis.extent for axis in reduced], lambda k: self._update(held, parts, first, _with(env, reduced, k)))
         return sequence([*map(tirx.AllocBuffer, [*held, *parts]), self._initial(held, first), body, self._finish(held, first, env)])
 
+    def _held(self, buffer: tirx.Buffer, at: Expr, which: int = 0) -> Expr:
+        return read(buffer, at, str(self.stage.outputs[which].dtype))
+
     def _initial(self, held: Sequence[tirx.Buffer], at: Expr) -> tirx.Stmt:
-        return sequence([tirx.BufferStore(buffer, init, [at]) for buffer, init in zip(held, self.stage.inits, strict=True)])
+        return sequence([write(buffer, at, init) for buffer, init in zip(held, self.stage.inits, strict=True)])
 
     def _update(self, held: Sequence[tirx.Buffer], parts: Sequence[tirx.Buffer], at: Expr, env: Env) -> tirx.Stmt:
         """Applies one step. With several outputs all new values are computed before any is stored."""
-        current = [tirx.BufferLoad(buffer, [at]) for buffer in held]
+        current = [self._held(buffer, at, i) for i, buffer in enumerate(held)]
         known = {**env, **dict(zip(self.code.accumulators, current, strict=True))}
         statements, values = self.steps.emit(known, parts, at)
         if self.combiner:
-            return sequence([*statements, tirx.BufferStore(held[0], self.combiner(current[0], values[0]), [at])])
-        names = [tirx.Var(f"new{i}", str(b.dtype)) for i, b in enumerate(held)]
+            return sequence([*statements, write(held[0], at, self.combiner(current[0], values[0]))])
+        names = [tirx.Var(f"new{i}", str(out.dtype)) for i, out in enumerate(self.stage.outputs)]
         bindings = [tirx.stmt.Bind(name, value) for name, value in zip(names, values, strict=True)]
-        stores = [tirx.BufferStore(b, name, [at]) for b, name in zip(held, names, strict=True)]
+        stores = [write(b, at, name) for b, name in zip(held, names, strict=True)]
         return sequence([*statements, *bindings, *stores])
 
     def _finish(self, held: Sequence[tirx.Buffer], at: Expr, env: Env) -> tirx.Stmt:
-        return sequence([self.code.store(i, env, tirx.BufferLoad(buffer, [at])) for i, buffer in enumerate(held)])
+        return sequence([self.code.store(i, env, self._held(buffer, at, i)) for i, buffer in enumerate(held)])
 
     def _along_reduced(self, env: Env) -> tirx.Stmt:
         """Partial results in the lanes of vectors, and one for the tail; combined at the end in a fixed order."""
@@ -209,7 +212,7 @@ class ReductionCode:
             )  # fmt: skip
 
         def fold(lane: Expr) -> tirx.Stmt:
-            return tirx.BufferStore(last, combine(tirx.BufferLoad(last, [const(0)]), tirx.BufferLoad(wide, [lane])), [const(0)])
+            return write(last, const(0), combine(self._held(last, const(0)), self._held(wide, lane)))
 
         return sequence(
             [
@@ -229,7 +232,7 @@ class ReductionCode:
         combine, lanes = self.combiner, self.lanes
 
         def add(u: int, lane: Expr) -> tirx.Stmt:
-            return tirx.BufferStore(wide, combine(tirx.BufferLoad(wide, [lane]), tirx.BufferLoad(wide, [lane + const(u * lanes)])), [lane])
+            return write(wide, lane, combine(self._held(wide, lane), self._held(wide, lane + const(u * lanes))))
 
         return [lanes_loop(lanes, lambda lane, u=u: add(u, lane)) for u in range(1, count)]
 
@@ -239,4 +242,4 @@ def _with(env: Env, axes: Sequence[Any], indices: Sequence[Expr]) -> dict[tirx.V
 
 
 def _local(dtype: str, size: int) -> tirx.Buffer:
-    return tirx.decl_buffer([size], dtype, "held")
+    return local_buffer(dtype, size, "held")

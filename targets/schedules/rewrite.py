@@ -132,6 +132,23 @@ def flat_index(indices: Sequence[Expr], shape: Sequence[Expr]) -> Expr:
     return offset
 
 
+def local_buffer(dtype: str, size: Expr, name: str) -> tirx.Buffer:
+    """Memory for values. Truth values are bytes: TVM mixes up vectors of them in buffers that it has not flattened itself."""
+    return tirx.decl_buffer([size], "uint8" if dtype == "bool" else dtype, name)
+
+
+def read(buffer: tirx.Buffer, at: Expr, dtype: str) -> Expr:
+    """An element of a buffer that ``local_buffer`` made for ``dtype``."""
+    value = tirx.BufferLoad(buffer, [at])
+    return tirx.NE(value, tirx.const(0, "uint8")) if dtype == "bool" and str(buffer.dtype) == "uint8" else value
+
+
+def write(buffer: tirx.Buffer, at: Expr, value: Expr) -> tirx.Stmt:
+    if str(value.ty) == "bool" and str(buffer.dtype) == "uint8":
+        value = tirx.Select(value, tirx.const(1, "uint8"), tirx.const(0, "uint8"))
+    return tirx.BufferStore(buffer, value, [at])
+
+
 FEW_NAMES = 4
 """Named values in an expression up to which they may stay (an exp has four)."""
 
@@ -151,15 +168,15 @@ class Computation:
 
     def temporaries(self, size: int) -> list[tirx.Buffer]:
         """A local buffer for each part, with room for ``size`` lanes."""
-        return [tirx.decl_buffer([size], str(var.ty), var.name) for var, _ in self.steps]
+        return [local_buffer(str(var.ty), size, var.name) for var, _ in self.steps]
 
     def emit(self, env: Mapping[tirx.Var, Expr], buffers: Sequence[tirx.Buffer], at: Expr) -> tuple[list[tirx.Stmt], list[Expr]]:
         """The statements that compute the parts into ``buffers`` at index ``at``, and the values."""
         known = dict(env)
         statements = []
         for (var, value), buffer in zip(self.steps, buffers, strict=True):
-            statements.append(tirx.BufferStore(buffer, substitute(value, known), [at]))
-            known[var] = tirx.BufferLoad(buffer, [at])
+            statements.append(write(buffer, at, substitute(value, known)))
+            known[var] = read(buffer, at, str(var.ty))
         return statements, [substitute(value, known) for value in self.values]
 
 

@@ -19,6 +19,7 @@ from aotc.targets.schedules.address import is_unit, unravel
 from aotc.targets.schedules.loops import const, known, rows_in_task, sequence, tasks_over
 from aotc.targets.schedules.program import Place, Program, StageCode, operations
 from aotc.targets.schedules.reduction import ReductionCode
+from aotc.targets.schedules.rewrite import local_buffer
 from aotc.targets.schedules.stages import Axis, Stage, extent_of, loads_of, size_of
 
 Expr = Any
@@ -145,13 +146,11 @@ def _row_places(program: Program, group: Group, later: set[tirx.Buffer], task: t
             bytes_ = extent_of(size, STACK_BYTES + 1) * _itemsize(str(output.dtype))
             if elements is not None and bytes_ <= left:
                 left -= bytes_
-                row = tirx.decl_buffer([size], output.dtype, output.name)
+                row = local_buffer(str(output.dtype), size, output.name)
                 stack.append(row)
                 program.places[output] = Place(row, None, group.leading)
             else:
-                shared = tirx.decl_buffer([tasks * size], output.dtype, output.name)
-                program.allocated.append(shared)
-                program.places[output] = Place(shared, task * size, group.leading)
+                program.places[output] = Place(program.scratch(tasks * size, output), task * size, group.leading)
     return stack
 
 
