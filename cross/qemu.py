@@ -50,11 +50,12 @@ def runner(triple: str = "aarch64-linux-gnu", glibc: tuple[int, int] = (2, 27)) 
     return program
 
 
-def command(arguments: Sequence[str], cpu: str = "max") -> list[str]:
-    """The command that runs aotc_run with ``arguments`` on an emulated ``cpu``. Raises BuildError if a package is missing."""
+def command(arguments: Sequence[str], cpu: str = "max", sysroot: Path = SYSROOT) -> list[str]:
+    """The command that runs aotc_run with ``arguments`` on an emulated ``cpu``, with the C library in ``sysroot``. Raises
+    BuildError if a package is missing."""
     if packages := missing():
         raise BuildError(f"emulating Arm needs Debian packages that are missing: apt-get install {' '.join(packages)}")
-    return ["qemu-aarch64", "-cpu", cpu, "-L", str(SYSROOT), str(runner()), *arguments]
+    return ["qemu-aarch64", "-cpu", cpu, "-L", str(sysroot), str(runner()), *arguments]
 
 
 def main(arguments: list[str]) -> int:
