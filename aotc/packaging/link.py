@@ -54,7 +54,7 @@ def link(parts: Parts, output: Path, *, compiler: str | None = None) -> Linked:
     cannot be written or is full, or the result would not load on the target.
     """
     target = parts.manifest.target
-    tools = toolchain(target.triple, target.glibc, compiler)
+    tools = toolchain(target.triple, _oldest_glibc(target.glibc), compiler)
     check_kernels(parts.kernels)
     if parts.manifest.weights_size > MAXIMUM_WEIGHTS:
         size = parts.manifest.weights_size
@@ -80,6 +80,12 @@ def runtime_objects(tools: Toolchain) -> list[Path]:
     """The runtime's objects for a target, compiled once and cached."""
     sources = sorted(path for path in CSRC.glob("*.c") if path.name not in APPLICATION_SOURCES)
     return compile_all(tools, sources, sorted(CSRC.glob("*.h")))
+
+
+def _oldest_glibc(target: tuple[int, int]) -> tuple[int, int]:
+    """The version to link against: the oldest that works, so that the file also loads where the system is older than the
+    target's. From 2.34 on libc holds what were libpthread and libdl, which files for newer systems must not need."""
+    return (2, 34) if target >= (2, 34) else min(target, (2, 27))
 
 
 def _link(parts: Parts, tools: Toolchain, work: Path, path: Path) -> Header:
