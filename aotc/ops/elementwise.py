@@ -209,7 +209,7 @@ def _power(attrs: Any, base: Array, exponent: Array) -> Array:
         if base.dtype.kind in "iu" and exponent.dtype.kind in "iu":
             powers = np.power(base, np.maximum(exponent, 0).astype(base.dtype))
             inverse = np.where(base == 1, 1, np.where(np.abs(base) == 1, np.where(exponent % 2 == 0, 1, -1), 0))
-            return np.asarray(np.where(exponent < 0, inverse, powers)).astype(base.dtype)
+            return np.asarray(np.where(exponent < 0, inverse.astype(base.dtype), powers)).astype(base.dtype)
         wide = "float64" if base.dtype.kind in "iu" or base.dtype == np.float64 else "float32"
         return np.asarray(np.power(base.astype(wide), exponent.astype(wide))).astype(base.dtype)
 
