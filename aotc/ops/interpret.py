@@ -42,6 +42,8 @@ def solve_symbols(shapes: Sequence[tuple[str, Any, tuple[int, ...]]]) -> dict[st
             values[solved[0]] = solved[1]
     for name, axis, dim, size in pairs:
         missing = [symbol for symbol in symbols_of(dim) if symbol not in values]
+        if missing and len(symbols_of(dim)) == 1 and solve_linear(dim, evaluate(dim, {missing[0]: 1})) is not None:
+            raise InvalidModel(f"input {name!r}: axis {axis} must be {dim}, which is {size} for no {missing[0]}")
         if missing:
             raise InvalidModel(f"input {name!r}: the symbol {missing[0]} of {dim} cannot be found from any input's shape")
         if evaluate(dim, values) != size:

@@ -80,6 +80,8 @@ def _objects(values: tuple[Any, ...]) -> np.ndarray:
 
 def with_dims(attrs: Attributes, change: Any) -> Attributes:
     """``attrs`` with ``change`` applied to every symbolic dim, in tuples too; the same object where there is none."""
+    if type(attrs) is Attributes:  # of a call of a function
+        return attrs
     old = attribute_values(attrs)
     new = {name: _mapped(value, change) for name, value in old.items()}
     return attrs if all(new[name] is old[name] for name in old) else replace(cast(Any, attrs), **new)

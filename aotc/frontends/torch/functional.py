@@ -7,6 +7,7 @@ no analysis beyond the one here.
 
 from __future__ import annotations
 
+import copy
 from typing import Any
 
 import torch
@@ -48,6 +49,24 @@ def needs_no_decomposition(program: ExportedProgram, recipes: dict[Any, Recipe],
     return not written or _writes_are_unseen(program, written)
 
 
+def with_identities_marked(program: ExportedProgram) -> ExportedProgram:
+    """``program`` with dropout that does nothing as ``alias``: torch's functionalisation takes it for a copy, and would
+    miss what is written through it."""
+    if not any(_is_idle_dropout(node) for node in program.graph.nodes):
+        return program
+    module = copy.deepcopy(program.graph_module)
+    for node in module.graph.nodes:
+        if _is_idle_dropout(node):
+            node.target, node.args, node.kwargs = aten.alias.default, node.args[:1], {}
+    module.recompile()
+    return program._update(module, program.graph_signature)
+
+
+def _is_idle_dropout(node: torch.fx.Node) -> bool:
+    dropouts = (aten.dropout.default, aten.feature_dropout.default, aten.alpha_dropout.default, aten.feature_alpha_dropout.default)
+    return node.target in dropouts and (node.args[1] == 0 or node.args[2] is False)
+
+
 def _writes_are_unseen(program: ExportedProgram, written: list[torch.fx.Node]) -> bool:
     """Whether after each write only the written tensor itself is used, and none that may share its memory."""
     order = {node: i for i, node in enumerate(program.graph.nodes)}
@@ -58,7 +77,7 @@ def _writes_are_unseen(program: ExportedProgram, written: list[torch.fx.Node]) -
         for other in aliases[target]:
             if other.op == "placeholder":
                 return False  # a write to an argument, a weight or a buffer
-            if other not in (target, node) and any(order[user] > order[node] for user in other.users):
+            if other is not target and order[other] < order[node] and any(order[user] > order[node] for user in other.users):
                 return False
     return True
 
@@ -69,7 +88,8 @@ def _alias_classes(program: ExportedProgram) -> dict[torch.fx.Node, set[torch.fx
     for node in program.graph.nodes:
         merged = {node}
         if node.op == "call_function" and not _is_fresh(node.target):
-            for source in node.all_input_nodes:
+            in_place = functional_form(node.target) is not None  # its result is its first argument, and none of the others
+            for source in [node.args[0]] if in_place else node.all_input_nodes:
                 merged |= classes[source]
         for member in merged:
             classes[member] = merged

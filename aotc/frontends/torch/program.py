@@ -13,7 +13,7 @@ import torch
 from torch.export import ExportedProgram
 
 from aotc.errors import InvalidModel, InvalidOption, UnsupportedModel
-from aotc.frontends.torch.functional import functional_form, needs_no_decomposition
+from aotc.frontends.torch.functional import functional_form, needs_no_decomposition, with_identities_marked
 from aotc.frontends.torch.table import RECIPES
 
 CHECKS = {"_assert_scalar", "_assert_tensor_metadata", "sym_constrain_range", "sym_constrain_range_for_size", "_assert_async"}
@@ -48,7 +48,7 @@ def decomposed(program: ExportedProgram) -> ExportedProgram:
     for operator in RECIPES:
         table.pop(operator, None)
     with _quiet():
-        return program.run_decompositions(table)
+        return with_identities_marked(program).run_decompositions(table)
 
 
 def is_known(node: torch.fx.Node) -> bool:
