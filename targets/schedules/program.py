@@ -217,7 +217,7 @@ def _distinct_loads(values: Sequence[Expr]) -> dict[tirx.Buffer, int]:
     seen: dict[tirx.Buffer, set[StructuralKey]] = {}
     for value in values:
         for load in loads_of(value):
-            seen.setdefault(load.source, set()).add(StructuralKey(list(load.indices)))
+            seen.setdefault(load.source, set()).add(StructuralKey(list(load.indices)))  # type: ignore[call-arg]
     return {buffer: len(keys) for buffer, keys in seen.items()}
 
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import tvm
@@ -234,7 +235,7 @@ class ReductionCode:
         def add(u: int, lane: Expr) -> tirx.Stmt:
             return write(wide, lane, combine(self._held(wide, lane), self._held(wide, lane + const(u * lanes))))
 
-        return [lanes_loop(lanes, lambda lane, u=u: add(u, lane)) for u in range(1, count)]
+        return [lanes_loop(lanes, partial(add, u)) for u in range(1, count)]
 
 
 def _with(env: Env, axes: Sequence[Any], indices: Sequence[Expr]) -> dict[tirx.Var, Expr]:

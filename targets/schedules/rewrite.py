@@ -73,7 +73,7 @@ class Rewriter:
         stage = self.inlined.get(buffer)
         if stage is None:
             return self.load(buffer, indices)
-        key = StructuralKey([buffer, *indices])
+        key = StructuralKey([buffer, *indices])  # type: ignore[call-arg]
         for scope in reversed(self.scopes):
             if key in scope.names:
                 return scope.names[key]

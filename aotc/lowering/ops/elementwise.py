@@ -15,7 +15,7 @@ from tvm import te, tirx
 
 from aotc.ir.types import TensorType
 from aotc.lowering import vector_math
-from aotc.lowering.ops import common
+from aotc.lowering.ops import arithmetic, common
 from aotc.lowering.ops.common import Expr, Expression, Scope, cast, constant, dtype_of, is_float
 
 Unary = Callable[[Expr, Any], Expr]
@@ -253,104 +253,6 @@ UNARY: dict[str, Unary] = {
 _EXACT = {"negative", "abs", "sign", "relu", "thresholded_relu", "isnan", "isinf", "cast", "clip"}
 
 
-def _safe_division(quotient: Callable[[Expr, Expr], Expr]) -> Callable[[Expr, Expr], Expr]:
-    """Integer division that cannot trap: x / 0 is 0; x / -1 is -x."""
-
-    def apply(a: Expr, b: Expr) -> Expr:
-        zero, one = _like(0, a), _like(1, a)
-        if dtype_of(a).startswith("u"):
-            return tirx.Select(b == zero, zero, quotient(a, tirx.Select(b == zero, one, b)))
-        special = tirx.any(b == zero, b == _like(-1, b))
-        return tirx.Select(special, tirx.Select(b == zero, zero, zero - a), quotient(a, tirx.Select(special, one, b)))
-
-    return apply
-
-
-def _floor_quotient(a: Expr, b: Expr) -> Expr:
-    quotient = tirx.truncdiv(a, b)
-    if dtype_of(a).startswith("u"):
-        return quotient
-    inexact = tirx.all(tirx.NE(a - quotient * b, _like(0, a)), common.differ(a < _like(0, a), b < _like(0, b)))
-    return quotient - tirx.Select(inexact, _like(1, a), _like(0, a))
-
-
-def _divide(a: Expr, b: Expr, attrs: Any) -> Expr:
-    return a / b if is_float(dtype_of(a)) else _safe_division(tirx.truncdiv)(a, b)
-
-
-def _fmod(a: Expr, b: Expr) -> Expr:
-    dtype = dtype_of(a)
-    return tirx.call_pure_extern(dtype, "fmodf" if dtype == "float32" else "fmod", a, b)
-
-
-def _modulo(a: Expr, b: Expr, attrs: Any) -> Expr:
-    zero = _like(0, a)
-    if not is_float(dtype_of(a)):
-        rounding = tirx.truncdiv if attrs.fmod else _floor_quotient
-        return tirx.Select(b == zero, zero, a - _safe_division(rounding)(a, b) * b)
-    rest = _fmod(a, b)
-    if attrs.fmod:
-        return rest
-    opposite = tirx.all(tirx.NE(rest, zero), common.differ(rest < zero, b < zero))
-    zero_like_divisor = tirx.Select(b < zero, _like(-0.0, a), zero)  # the sign of a zero result is the divisor's
-    return tirx.Select(rest == zero, zero_like_divisor, tirx.Select(opposite, rest + b, rest))
-
-
-def _floor_divide(a: Expr, b: Expr, attrs: Any) -> Expr:
-    """numpy's: by way of the remainder, so that the quotient is exact where ``floor(a / b)`` would round up."""
-    if not is_float(dtype_of(a)):
-        return _safe_division(_floor_quotient)(a, b)
-    zero, one = _like(0, a), _like(1, a)
-    rest = _fmod(a, b)
-    opposite = tirx.all(tirx.NE(rest, zero), common.differ(rest < zero, b < zero))
-    quotient = (a - rest) / b - tirx.Select(opposite, one, zero)
-    whole = tirx.floor(quotient)
-    nearest = tirx.Select(quotient - whole > _like(0.5, a), whole + one, whole)
-    return tirx.Select(b == zero, a / b, nearest)
-
-
-def _power(a: Expr, b: Expr, attrs: Any) -> Expr:
-    dtype = dtype_of(a)
-    if is_float(dtype):
-        return tirx.call_pure_extern(dtype, "powf" if dtype == "float32" else "pow", a, cast(b, dtype))
-    if is_float(dtype_of(b)):
-        return cast(tirx.call_pure_extern("float64", "pow", cast(a, "float64"), cast(b, "float64")), dtype)
-    return _integer_power(a, b)
-
-
-def _integer_power(a: Expr, b: Expr) -> Expr:
-    """Exact, wrapping; by squaring over the exponent's low 6 bits: beyond 63 only bases 0, 1 and -1 stay in range.
-
-    A negative exponent gives the truncated quotient: 0 but for bases 1 and -1.
-    """
-    one, zero = _like(1, a), _like(0, a)
-    exponent = cast(b, "int64")
-    parity = tirx.bitwise_and(exponent, constant(1, "int64")) == constant(0, "int64")
-    power, result = a, one
-    for bit in range(6):
-        taken = tirx.bitwise_and(tirx.shift_right(exponent, constant(bit, "int64")), constant(1, "int64")) == constant(1, "int64")
-        result = tirx.Select(taken, result * power, result)
-        power = power * power
-    if dtype_of(a).startswith("u"):
-        return result
-    unit = tirx.Select(a == one, one, tirx.Select(a == zero - one, tirx.Select(parity, one, zero - one), zero))
-    return tirx.Select(exponent < constant(0, "int64"), unit, result)
-
-
-def _shift(left: bool, a: Expr, b: Expr, attrs: Any) -> Expr:
-    """Counts of the width or more push all bits out."""
-    dtype = dtype_of(a)
-    bits = int(dtype.lstrip("uint"))
-    beyond = b >= _like(bits, b)
-    if not dtype.startswith("u"):
-        beyond = tirx.any(beyond, b < _like(0, b))
-    count = tirx.Select(beyond, _like(bits - 1 if not left else 0, b), b)
-    shifted = tirx.shift_left(a, count) if left else tirx.shift_right(a, count)
-    if not left and not dtype.startswith("u"):
-        return shifted
-    return tirx.Select(beyond, _like(0, a), shifted)
-
-
 def _compare(op: Callable[[Expr, Expr], Expr], a: Expr, b: Expr, attrs: Any) -> Expr:
     if dtype_of(a) == "bool":
         a, b = cast(a, "uint8"), cast(b, "uint8")
@@ -386,12 +288,12 @@ BINARY: dict[str, Binary] = {
     "add": _add,
     "subtract": lambda a, b, attrs: a - b,
     "multiply": _multiply,
-    "divide": _divide,
-    "floor_divide": _floor_divide,
-    "power": _power,
+    "divide": arithmetic.divide,
+    "floor_divide": arithmetic.floor_divide,
+    "power": arithmetic.power,
     "maximum": lambda a, b, attrs: common.maximum(a, b),
     "minimum": lambda a, b, attrs: common.minimum(a, b),
-    "modulo": _modulo,
+    "modulo": arithmetic.modulo,
     "atan2": _atan2,
     "equal": partial(_compare, tirx.EQ),
     "not_equal": partial(_compare, common.differ),
@@ -405,8 +307,8 @@ BINARY: dict[str, Binary] = {
     "bitwise_and": partial(_bits, "and", tirx.And),
     "bitwise_or": partial(_bits, "or", tirx.Or),
     "bitwise_xor": partial(_bits, "xor", _xor),
-    "left_shift": partial(_shift, True),
-    "right_shift": partial(_shift, False),
+    "left_shift": partial(arithmetic.shift, True),
+    "right_shift": partial(arithmetic.shift, False),
     "prelu": lambda a, b, attrs: tirx.Select(a < _like(0, a), a * b, a),
 }
 

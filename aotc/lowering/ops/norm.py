@@ -112,11 +112,13 @@ def _grouped_norm(x: te.Tensor, gamma: te.Tensor, beta: te.Tensor, groups: Expr,
 
 
 def _group_norm(attrs: Any, inputs: list[te.Tensor], results: list[TensorType], scope: Scope) -> list[te.Tensor]:
-    return [_grouped_norm(*inputs, int_constant(attrs.groups), attrs.epsilon, results[0].dtype)]
+    x, gamma, beta = inputs
+    return [_grouped_norm(x, gamma, beta, int_constant(attrs.groups), attrs.epsilon, results[0].dtype)]
 
 
 def _instance_norm(attrs: Any, inputs: list[te.Tensor], results: list[TensorType], scope: Scope) -> list[te.Tensor]:
-    return [_grouped_norm(*inputs, inputs[0].shape[1], attrs.epsilon, results[0].dtype)]
+    x, gamma, beta = inputs
+    return [_grouped_norm(x, gamma, beta, x.shape[1], attrs.epsilon, results[0].dtype)]
 
 
 def _lrn(attrs: Any, inputs: list[te.Tensor], results: list[TensorType], scope: Scope) -> list[te.Tensor]:

@@ -59,6 +59,7 @@ def _reduction(name: str, reducer: Callable[..., Expr]) -> Expression:
         total = common.compute(shape, body, name)
         if name != "mean" and wide == dtype:
             return [total]
+
         def finish(*i: Expr) -> Expr:
             return cast(total(*i) / common.count_of(axes, wide) if name == "mean" else total(*i), dtype)
 
@@ -116,15 +117,20 @@ def _without(indices: Sequence[Expr], axis: int) -> list[Expr]:
     return [i for position, i in enumerate(indices) if position != axis]
 
 
+def _softmax_of_one(x: Expr, value: Expr) -> Expr:
+    """``value`` for a finite x, else NaN."""
+    dtype = common.dtype_of(x)
+    infinite = tirx.any(x == constant(float("inf"), dtype), x == constant(float("-inf"), dtype))
+    return tirx.Select(tirx.any(common.is_nan(x), infinite), constant(float("nan"), dtype), value)
+
+
 def _softmax(logarithm: bool) -> Expression:
     def build(attrs: Any, inputs: list[te.Tensor], results: list[TensorType], scope: Scope) -> list[te.Tensor]:
         x, dtype = inputs[0], results[0].dtype
         wide, rank = accumulator(dtype), len(inputs[0].shape)
         if not rank:
             value = constant(0.0 if logarithm else 1.0, dtype)
-            nan, infinity = constant(float("nan"), dtype), constant(float("inf"), dtype)
-            unusual = lambda: tirx.any(common.is_nan(x()), x() == infinity, x() == constant(float("-inf"), dtype))  # noqa: E731
-            return [common.compute((), lambda: tirx.Select(unusual(), nan, value), "softmax")]
+            return [common.compute((), lambda: _softmax_of_one(x(), value), "softmax")]
         axis = attrs.axis % rank
         rows_shape = _without(x.shape, axis)
         k, k2 = (te.reduce_axis((0, x.shape[axis]), name) for name in ("k", "k2"))
