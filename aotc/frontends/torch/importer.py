@@ -103,12 +103,13 @@ class _Importer:
         self.problems: dict[str, list[str]] = defaultdict(list)
         self._values: dict[torch.fx.Node, Any] = {}
         self._origins = node_origins(program)
+        self._live = _live_nodes(program)
         self._shared: dict[Any, Parameter | Constant] = {}
 
     def refuse_missing_operators(self) -> None:
         missing: dict[str, list[str]] = defaultdict(list)
         for node in self.program.graph.nodes:
-            if node.op == "call_function" and not is_known(node):
+            if node in self._live and not is_known(node):
                 missing[str(node.target)].append(self._origins.get(node.name) or module_path(node) or node.name)
         if missing:
             raise UnsupportedModel(_listed("the model uses operators that aotc lacks", missing))
@@ -157,7 +158,7 @@ class _Importer:
 
     def nodes(self) -> None:
         for node in self.program.graph.nodes:
-            if node.op == "call_function" and not is_check(node):
+            if node in self._live:
                 try:
                     self._values[node] = self._node(node)
                 except UnsupportedModel as error:
@@ -172,7 +173,7 @@ class _Importer:
             return None  # conditions are what torch has decided; floats are refused where they are used
         if "getitem" in str(node.target):
             return self._values[node.args[0]][node.args[1]]
-        builder = Builder(self.symbols, self._origins[node.name], value, _used_outputs(node))
+        builder = Builder(self.symbols, self._origins[node.name], value, self._used_outputs(node))
         functional = functional_form(node.target)
         args = [self._argument(arg, node) for arg in node.args]
         kwargs = {key: self._argument(arg, node) for key, arg in node.kwargs.items()}
@@ -184,6 +185,9 @@ class _Importer:
         if functional is not None:
             self._values[node.args[0]] = settled  # from here on the written tensor is this
         return settled
+
+    def _used_outputs(self, node: torch.fx.Node) -> frozenset[int]:
+        return frozenset(user.args[1] for user in node.users if user in self._live and "getitem" in str(user.target))
 
     def _argument(self, arg: Any, node: torch.fx.Node) -> Any:
         if isinstance(arg, torch.fx.Node):
@@ -242,5 +246,11 @@ class _Importer:
         return results, labels
 
 
-def _used_outputs(node: torch.fx.Node) -> frozenset[int]:
-    return frozenset(user.args[1] for user in node.users if "getitem" in str(user.target))
+def _live_nodes(program: ExportedProgram) -> set[torch.fx.Node]:
+    """The calls that results depend on, and those that write in place. Checks of what torch assumed are not among them."""
+    live: set[torch.fx.Node] = set()
+    for node in reversed(program.graph.nodes):
+        used = functional_form(node.target) is not None or any(user in live or user.op == "output" for user in node.users)
+        if used and node.op == "call_function" and not is_check(node):
+            live.add(node)
+    return live

@@ -74,7 +74,6 @@ LEFT: list[Callable[..., Any]] = [
     flattened_view_written,
     base_written_view_used,
     identity_that_aliases,
-    both_names_written,
     argument_written,
 ]
 
