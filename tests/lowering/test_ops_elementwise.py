@@ -16,7 +16,32 @@ from aotc.ir.types import FLOATS, INTEGERS
 from tests.lowering.batch import Case, check
 
 B, S = symbol("b", 1), symbol("s", 0)
-SPECIAL = [-math.inf, -1e30, -65504, -100, -20, -3.5, -2.5, -1.5, -1, -0.5, -0.3, -1e-4, -0.0, 0, 1e-4, 0.3, 0.5, 1, 1.5, 2.5, 3.5, 20, 80, 100]
+SPECIAL = [
+    -math.inf,
+    -1e30,
+    -65504,
+    -100,
+    -20,
+    -3.5,
+    -2.5,
+    -1.5,
+    -1,
+    -0.5,
+    -0.3,
+    -1e-4,
+    -0.0,
+    0,
+    1e-4,
+    0.3,
+    0.5,
+    1,
+    1.5,
+    2.5,
+    3.5,
+    20,
+    80,
+    100,
+]
 SPECIAL += [65504, 1e30, math.inf, math.nan, 1e-30, -1e-30]
 
 
@@ -123,7 +148,11 @@ def test_cast(source: str) -> None:
     for target in (*FLOATS, *INTEGERS, "bool"):
         x = plain
         if source in FLOATS:
-            x = (np.array([0.0, 0.5, -0.0, 1.75, 100.9, 127.0]) if target.startswith("u") else np.array([0.0, 0.5, -0.75, 1.75, -100.9, 127.0])).astype(source)
+            x = (
+                np.array([0.0, 0.5, -0.0, 1.75, 100.9, 127.0])
+                if target.startswith("u")
+                else np.array([0.0, 0.5, -0.75, 1.75, -100.9, 127.0])
+            ).astype(source)
             x = np.tile(x, 9)
         elif source.startswith("int") and not target.startswith("u"):
             x = np.concatenate([plain, -plain])
@@ -131,8 +160,27 @@ def test_cast(source: str) -> None:
     check(cases)
 
 
-BROADCASTS = [((5, 33), (5, 33)), ((5, 33), (33,)), ((5, 1), (33,)), ((), (7,)), ((2, 3, 4, 5), (3, 1, 1)), ((1,), (2, 0, 3)), ((4, 1, 6), (1, 5, 1))]
-FLOAT_BINARY = [ops.add, ops.subtract, ops.multiply, ops.divide, ops.maximum, ops.minimum, ops.equal, ops.not_equal, ops.less, ops.less_equal]
+BROADCASTS = [
+    ((5, 33), (5, 33)),
+    ((5, 33), (33,)),
+    ((5, 1), (33,)),
+    ((), (7,)),
+    ((2, 3, 4, 5), (3, 1, 1)),
+    ((1,), (2, 0, 3)),
+    ((4, 1, 6), (1, 5, 1)),
+]
+FLOAT_BINARY = [
+    ops.add,
+    ops.subtract,
+    ops.multiply,
+    ops.divide,
+    ops.maximum,
+    ops.minimum,
+    ops.equal,
+    ops.not_equal,
+    ops.less,
+    ops.less_equal,
+]
 FLOAT_BINARY += [ops.greater, ops.greater_equal]
 
 
@@ -154,7 +202,9 @@ def test_float_binary(dtype: str) -> None:
 
 
 def test_broadcasts() -> None:
-    check([Case(ops.add, [floats("float32", *a, special=False), floats("float32", *b, seed=1, special=False)], ulp=1) for a, b in BROADCASTS])
+    check(
+        [Case(ops.add, [floats("float32", *a, special=False), floats("float32", *b, seed=1, special=False)], ulp=1) for a, b in BROADCASTS]
+    )
 
 
 @pytest.mark.parametrize("dtype", INTEGERS)

@@ -84,7 +84,11 @@ def test_blocked_and_symbolic_pools() -> None:
 
 def test_adaptive_pools() -> None:
     cases = []
-    for shape, sizes in [((2, 3, 17, 13), [(1, 1), (5, 4), (17, 13), (20, 2)]), ((2, 3, 12), [(1,), (5,), (4,)]), ((1, 2, 5, 6, 7), [(2, 3, 4)])]:
+    for shape, sizes in [
+        ((2, 3, 17, 13), [(1, 1), (5, 4), (17, 13), (20, 2)]),
+        ((2, 3, 12), [(1,), (5,), (4,)]),
+        ((1, 2, 5, 6, 7), [(2, 3, 4)]),
+    ]:
         x = normal("float32", *shape)
         cases += [Case(op, [x], {"output_size": s}, ulp=8, scale=1) for op in (ops.adaptive_avg_pool, ops.adaptive_max_pool) for s in sizes]
     for s in (11, 16):
@@ -124,7 +128,9 @@ def test_norms_by_torch() -> None:
     cases = [Case(ops.layer_norm, [half, ones, zeros], expected=lambda *_: want, ulp=2, scale=1)]
     shifted = normal("float32", 3, 200) + np.float32(1000)
     far = F.layer_norm(torch.from_numpy(shifted).double(), (200,)).numpy().astype("float32")
-    cases.append(Case(ops.layer_norm, [shifted, np.ones(200, "float32"), np.zeros(200, "float32")], expected=lambda *_: far, ulp=16, scale=40))
+    cases.append(
+        Case(ops.layer_norm, [shifted, np.ones(200, "float32"), np.zeros(200, "float32")], expected=lambda *_: far, ulp=16, scale=40)
+    )
     for b, s in [(1, 4), (3, 9)]:
         x, known = normal("float32", b, s, 48), {"b": b, "s": s}
         g, h = normal("float32", 48, seed=1), normal("float32", 48, seed=2)

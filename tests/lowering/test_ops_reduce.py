@@ -111,7 +111,11 @@ def test_arg_reductions() -> None:
         for axis in (0, 1, -1):
             cases += [Case(op, [x], {"axis": axis, "select_last": last, "keepdims": last}) for last in (False, True)]
             cases.append(Case(op, [x.astype("float16")], {"axis": axis}))
-        cases += [Case(op, [y], {"axis": 1}), Case(op, [np.float32(3)], {"axis": 0}), Case(op, [np.full((3, 5), -np.inf, "float32")], {"axis": 1})]
+        cases += [
+            Case(op, [y], {"axis": 1}),
+            Case(op, [np.float32(3)], {"axis": 0}),
+            Case(op, [np.full((3, 5), -np.inf, "float32")], {"axis": 1}),
+        ]
     check(cases)
 
 
@@ -127,7 +131,11 @@ def test_softmax(dtype: str) -> None:
     masked[:, ::3] = -math.inf
     masked[1, 5] = 80
     large = np.full((2, 40), 60000.0, dtype)
-    cases += [Case(ops.softmax, [masked], ulp=10), Case(ops.softmax, [large], ulp=10), Case(ops.softmax, [np.asarray(3, dtype)], {"axis": 0}, ulp=0)]
+    cases += [
+        Case(ops.softmax, [masked], ulp=10),
+        Case(ops.softmax, [large], ulp=10),
+        Case(ops.softmax, [np.asarray(3, dtype)], {"axis": 0}, ulp=0),
+    ]
     cases += [Case(ops.log_softmax, [masked], ulp=10, scale=8), Case(ops.softmax, [np.full((2, 9), -math.inf, dtype)])]
     check(cases)
 
@@ -146,7 +154,13 @@ def test_cumsum() -> None:
             for reverse in (False, True):
                 attrs = {"axis": (i + exclusive + reverse) % 3, "exclusive": exclusive, "reverse": reverse}
                 cases.append(Case(ops.cumsum, [x], attrs, ulp=2, scale=4))
-    check([*cases, Case(ops.cumsum, [normal("float32", 3, 0)], {"axis": 1}), Case(ops.cumsum, [normal("float32", 70000)], {"axis": 0}, scale=300)])
+    check(
+        [
+            *cases,
+            Case(ops.cumsum, [normal("float32", 3, 0)], {"axis": 1}),
+            Case(ops.cumsum, [normal("float32", 70000)], {"axis": 0}, scale=300),
+        ]
+    )
 
 
 def test_top_k() -> None:
