@@ -2,14 +2,15 @@
 
 A function may where each element of the result needs the argument's element at the same place and no other, and where the
 call is the last that reads the argument's memory: the residual add behind a convolution is the common case. Kernels of
-elementwise work, convolutions and matrix products write each element once, after its operands are read; reductions may
-use the result's memory on the way, so they are left out.
+elementwise work, convolutions and matrix products write each element once, after its operands are read; reductions, softmax
+and norms may use the result's memory on the way, so they are left out.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 
+from aotc import ops
 from aotc.ir.expr import Call, Expr, Function, Module, children
 from aotc.ir.types import TensorType
 from aotc.ir.visitor import post_order, users
@@ -18,6 +19,9 @@ from aotc.ops.base import Fusion, OpDef
 
 InPlace = Mapping[Function, int]
 """The parameter of a function over which its result is written."""
+
+WRITTEN_ONCE = (ops.conv, ops.conv_transpose, ops.dense, ops.packed_dense, ops.matmul)
+"""Operators that are not elementwise, and whose kernels write each element once, when its epilogue is done."""
 
 
 def choose_in_place(module: Module) -> InPlace:
@@ -62,7 +66,7 @@ def is_aligned(function: Function, index: int) -> bool:
 def _writes_once(node: Expr) -> bool:
     if not isinstance(node, Call):
         return True
-    return isinstance(node.op, OpDef) and (node.op.fusion <= Fusion.BROADCAST or node.op.fusion is Fusion.OUT_FUSABLE)
+    return node.op in WRITTEN_ONCE or (isinstance(node.op, OpDef) and node.op.fusion <= Fusion.BROADCAST)
 
 
 def _last_readers(order: list[Expr]) -> dict[tuple[Expr, int], Expr]:
