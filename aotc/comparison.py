@@ -163,7 +163,7 @@ def torch_recorder(
     arguments = [torch.from_numpy(np.ascontiguousarray(array)) for array in feeds.values()]
     values: dict[str, list[np.ndarray]] = {}
 
-    class Recording(torch.fx.Interpreter):
+    class Recording(torch.fx.Interpreter):  # type: ignore[misc]  # torch is untyped here
         def run_node(self, node: Any) -> Any:
             value = super().run_node(node)
             parts = value if isinstance(value, (tuple, list)) else (value,)

@@ -56,7 +56,7 @@ class OpDef:
 
     def infer_type(self, args: Sequence[Type], attrs: Attributes) -> Type:
         allowed = (self.arity,) if isinstance(self.arity, int) else self.arity
-        if (allowed is not None and len(args) not in allowed) or not args and allowed is None:
+        if (allowed is not None and len(args) not in allowed) or (not args and allowed is None):
             expected = "at least 1" if allowed is None else " or ".join(map(str, allowed))
             raise InvalidModel(f"takes {expected} arguments, not {len(args)}")
         for arg in args:

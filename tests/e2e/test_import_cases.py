@@ -147,7 +147,9 @@ def test_a_dim_that_must_be_a_multiple(tmp_path: Path) -> None:
         Node("Resize", ["small", "", "scales"], ["large"], mode="nearest"),
         Node("Add", ["large", "x"], ["y"]),
     ]
-    model = small.model(nodes, {"x": ("float32", [1, 2, "h", "w"])}, {"y": ("float32", None)}, {"scales": np.array([1, 1, 2, 2], np.float32)})
+    model = small.model(
+        nodes, {"x": ("float32", [1, 2, "h", "w"])}, {"y": ("float32", None)}, {"scales": np.array([1, 1, 2, 2], np.float32)}
+    )
     aotc.compile(model, output=tmp_path / "model.so")
     loaded = aotc.load(tmp_path / "model.so")
     for height, width in ((4, 6), (2, 2), (8, 10)):
