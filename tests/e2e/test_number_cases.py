@@ -119,6 +119,34 @@ def test_integer_and_boolean_outputs(tmp_path: Path, dtype: str) -> None:
     check(model, {"x": x}, tmp_path)
 
 
+def test_tensors_without_elements(tmp_path: Path) -> None:
+    """Inputs, outputs and what lies between; a sum over nothing is 0, a product 1."""
+    nodes = [
+        Node("Relu", ["x"], ["empty"]),
+        Node("ReduceSum", ["empty"], ["zero"], keepdims=0),
+        Node("ReduceProd", ["empty", "first"], ["one"], keepdims=0),
+        Node("MatMul", ["w", "x"], ["product"]),
+        Node("Concat", ["empty", "z"], ["rows"], axis=0),
+        Node("TopK", ["z", "none"], ["values", "indices"]),
+        Node("Identity", ["x"], ["same"]),
+    ]
+    outputs: dict[str, tuple[str, Any]] = dict.fromkeys(("empty", "zero", "one", "product", "rows", "values", "same"), ("float32", None))
+    model = small.model(
+        nodes,
+        {"x": ("float32", [0, 3]), "z": ("float32", [2, 3]), "w": ("float32", [4, 0])},
+        {**outputs, "indices": ("int64", None)},
+        {"none": np.array([0]), "first": np.array([0])},
+    )
+    x, w = np.zeros((0, 3), np.float32), np.zeros((4, 0), np.float32)
+    z = np.random.default_rng(0).standard_normal((2, 3), dtype=np.float32)
+    answers, expected = small.run(model, {"x": x, "z": z, "w": w}, tmp_path), onnxruntime_outputs(model, {"x": x, "z": z, "w": w})
+    for name, reference in expected.items():
+        assert answers[name].dtype == reference.dtype
+        np.testing.assert_array_equal(answers[name], reference, name)
+    fixed = small.model([Node("Relu", ["x"], ["y"])], {"x": ("float32", ["n", 3])}, {"y": ("float32", ["n", 3])})
+    assert small.run(fixed, {"x": x}, tmp_path, inputs={"x": (0, 3)})["y"].shape == (0, 3)
+
+
 def test_scalar_inputs_and_outputs(tmp_path: Path) -> None:
     nodes = [Node("Add", ["a", "b"], ["s"]), Node("Greater", ["s", "b"], ["g"])]
     model = small.model(nodes, {"a": ("float32", []), "b": ("float32", [])}, {"s": ("float32", []), "g": ("bool", [])})

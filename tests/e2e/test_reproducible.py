@@ -11,6 +11,7 @@ import pytest
 
 import aotc
 from tests.e2e import small
+from tests.zoo.cache import empty_build_cache
 
 ROOT = Path(__file__).resolve().parents[2]
 SCRIPT = """
@@ -35,7 +36,7 @@ def test_two_builds_give_the_same_bytes(tmp_path: Path, target: str) -> None:
     for number, jobs in enumerate((1, 2, 3)):
         folder = tmp_path / f"folder{number}"
         folder.mkdir()
-        stubs = _cache_with_stubs(folder)
+        stubs = empty_build_cache(folder)
         environment = {**os.environ, "PYTHONHASHSEED": str(number), "AOTC_CACHE_DIR": str(stubs), "TZ": f"UTC{number:+d}"}
         build_elsewhere(folder / f"model{number}.so", target, jobs, environment, folder)
         files.append((folder / f"model{number}.so").read_bytes())
@@ -88,14 +89,3 @@ def test_a_failed_build_leaves_nothing(tmp_path: Path) -> None:
     with pytest.raises(aotc.AotcError):
         aotc.compile(broken, output=output)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["broken.onnx"]
-
-
-def _cache_with_stubs(folder: Path) -> Path:
-    """An empty cache but for the linker's C library stubs, which take long to make and do not depend on the model."""
-    from aotc.cache_dir import cache_dir
-
-    cache = folder / "cache"
-    cache.mkdir()
-    for part in ("sysroots", "zig"):
-        (cache / part).symlink_to(cache_dir(part))
-    return cache

@@ -38,3 +38,14 @@ def derived(name: str, maker: Callable[[Path], None], *sources: str) -> Path:
         maker(made)
         os.replace(made, target)
     return target
+
+
+def empty_build_cache(folder: Path) -> Path:
+    """A new folder for AOTC_CACHE_DIR, empty but for the linker's C library stubs: they take long to make and depend on no model."""
+    from aotc.cache_dir import cache_dir
+
+    cache = folder / "cache"
+    cache.mkdir(parents=True)
+    for part in ("sysroots", "zig"):
+        (cache / part).symlink_to(cache_dir(part))
+    return cache
