@@ -26,6 +26,9 @@ from aotc.targets import Target
 Progress = Callable[[int, int, str], None]
 """Called as (functions ready, functions in all, label of the one that became ready), from any thread, one call at a time."""
 
+KERNELS_PER_WORKER = 4
+"""Fewer do not pay for a further process: importing TVM takes as long as this many kernels."""
+
 _Task = tuple[str, Function, int | None]  # key, function, the parameter that its result overwrites
 
 
@@ -77,7 +80,8 @@ def _compile(work: list[_Task], target: Target, jobs: int, state: _State) -> dic
         tasks.put(number)
     results: dict[str, CompiledFunction] = {}
     failures: dict[int, Exception] = {}
-    threads = [threading.Thread(target=_drive, args=(tasks, work, target, state, results, failures)) for _ in range(min(jobs, len(work)))]
+    workers = min(jobs, -(-len(work) // KERNELS_PER_WORKER))
+    threads = [threading.Thread(target=_drive, args=(tasks, work, target, state, results, failures)) for _ in range(workers)]
     for thread in threads:
         thread.start()
     for thread in threads:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -16,7 +17,7 @@ from aotc.ir.dims import floordiv, maximum, symbol
 from aotc.ir.expr import Constant, Function
 from aotc.ir.types import TensorType
 from aotc.lowering import kernel_cache
-from aotc.lowering.build import compile_functions
+from aotc.lowering.build import KERNELS_PER_WORKER, compile_functions
 from aotc.lowering.compiled import CompiledFunction, CompiledKernel
 from aotc.lowering.frames import pack_function, unpack_function
 from aotc.lowering.identity import function_flops, function_key, function_label
@@ -31,9 +32,9 @@ def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def some_functions() -> list[Function]:
+def some_functions(sizes: Sequence[int] = (3, 5, 3)) -> list[Function]:
     functions = []
-    for size in (3, 5, 3):
+    for size in sizes:
         x = var("x", "float32", symbol("b", 1), size)
         functions.append(function_of(ops.relu(ops.add(x, x)), x))
     return functions
@@ -51,7 +52,7 @@ def test_equal_functions_are_compiled_once_and_progress_is_told() -> None:
 
 
 def test_bytes_do_not_depend_on_workers_or_cache(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    functions = some_functions()
+    functions = some_functions(range(1, 2 * KERNELS_PER_WORKER + 1))
     one = compile_functions(functions, TARGET, jobs=1)
     again = compile_functions(functions, TARGET)
     monkeypatch.setenv("AOTC_CACHE_DIR", str(cache / "other"))
