@@ -122,7 +122,7 @@ def package(
 ) -> Linked:  # fmt: skip
     """The plan, its weights and its kernels as one file."""
     plan_bytes = write_plan(planned.plan)
-    with tempfile.TemporaryDirectory(prefix=f".{output.name}.", dir=_writable_folder(output)) as folder:
+    with _work_folder(output) as folder:
         weights = Path(folder) / "weights"
         _write_weights(planned, weights)
         manifest = make_manifest(
@@ -139,17 +139,21 @@ def _write_weights(planned: Planned, path: Path) -> None:
             for offset, array in planned.weights:
                 file.write(b"\0" * (offset - file.tell()))
                 file.write(np.ascontiguousarray(array).reshape(-1).view(np.uint8).data)
+            if file.tell() == 0:
+                file.write(bytes(64))  # GNU ld leaves out a section without content, and loaders look for it
     except OSError as error:
         raise BuildError(
             f"cannot write {planned.weights_size} bytes of weights beside the output: {error.strerror}; free space or choose another output"
         ) from error
 
 
-def _writable_folder(output: Path) -> Path:
+def _work_folder(output: Path) -> tempfile.TemporaryDirectory[str]:
+    """A folder beside the output, on the same disk."""
     folder = output.absolute().parent
-    if not folder.is_dir() or not os.access(folder, os.W_OK):
-        raise BuildError(f"cannot write to the folder {folder}; make it, or choose another output")
-    return folder
+    try:
+        return tempfile.TemporaryDirectory(prefix=f".{output.name}.", dir=folder)
+    except OSError as error:
+        raise BuildError(f"cannot write to the folder {folder}: {error.strerror}; make it, free space, or choose another output") from error
 
 
 def _target_info(target: Target) -> TargetInfo:

@@ -14,6 +14,7 @@ import os
 import re
 import shlex
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
@@ -235,6 +236,9 @@ def _run(command: Sequence[str], doing: str, environment: Mapping[str, str] | No
         raise BuildError(f"{doing}: {command[0]} could not be started: {error.strerror}") from error
     log = done.stdout.decode(errors="replace") + done.stderr.decode(errors="replace")
     if done.returncode != 0:
+        if done.returncode == -signal.SIGBUS:  # linkers write through a mapping
+            raise BuildError(f"{doing} failed: no space is left for the output; free space or choose another output")
         shown = "\n".join(log.strip().splitlines()[:20])
-        raise BuildError(f"{doing} failed (exit status {done.returncode}):\n{shown}")
+        ended = f"signal {-done.returncode}" if done.returncode < 0 else f"exit status {done.returncode}"
+        raise BuildError(f"{doing} failed ({ended}):\n{shown}")
     return log
