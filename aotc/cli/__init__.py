@@ -7,7 +7,7 @@ from collections.abc import Callable
 import typer
 
 from aotc.cli import bench, build, check, compare, inspect, opt, run, targets
-from aotc.cli.common import reporting_errors, show_version
+from aotc.cli.common import reporting_errors, set_up
 
 COMMANDS: dict[str, Callable[..., None]] = {
     "build": build.build,
@@ -26,7 +26,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-app.callback(help="Compile PyTorch and ONNX networks into one shared library for x86-64 and for NVIDIA Jetson boards.")(show_version)
+app.callback(help="Compile PyTorch and ONNX networks into one shared library for x86-64 and for NVIDIA Jetson boards.")(set_up)
 for name, function in COMMANDS.items():
     app.command(name)(reporting_errors(function))
 

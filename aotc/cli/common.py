@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import json
 import logging
+import math
 import sys
 from collections.abc import Callable, Sequence
 from typing import Annotated, Any
@@ -44,16 +45,19 @@ JetPack = Annotated[
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON, for scripts.")]
 
 
-def show_version(
-    version: Annotated[bool, typer.Option("--version", help="Print the version and exit.", is_eager=True)] = False,
-    verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Tell more of what happens, on standard error.")] = False,
-) -> None:
-    logging.basicConfig(level=logging.INFO if verbose else logging.WARNING, format="%(message)s")
-    if version:
+def _print_version(wanted: bool) -> None:
+    if wanted:
         from aotc.version import __version__
 
         console.print(__version__, highlight=False)
         raise typer.Exit
+
+
+def set_up(
+    version: Annotated[bool, typer.Option("--version", help="Print the version and exit.", is_eager=True, callback=_print_version)] = False,
+    verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Tell more of what happens, on standard error.")] = False,
+) -> None:
+    logging.basicConfig(level=logging.INFO if verbose else logging.WARNING, format="%(message)s")
 
 
 def reporting_errors(function: Callable[..., None]) -> Callable[..., None]:
@@ -71,7 +75,16 @@ def reporting_errors(function: Callable[..., None]) -> Callable[..., None]:
 
 
 def print_json(value: Any) -> None:
-    typer.echo(json.dumps(value, indent=2, sort_keys=False))
+    """As JSON, which has no number for NaN and infinity: they become the strings ``nan``, ``inf`` and ``-inf``."""
+    typer.echo(json.dumps(_finite(value), indent=2, sort_keys=False, allow_nan=False))
+
+
+def _finite(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _finite(each) for key, each in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_finite(each) for each in value]
+    return str(value) if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def one_per_name(entries: Sequence[str], separator: str, option: str) -> dict[str, str]:

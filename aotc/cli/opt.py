@@ -44,7 +44,7 @@ def opt(
 
     if list_passes:
         for run in PIPELINE:
-            doc = (run.__doc__ or "").strip().split("\n")[0]
+            doc = " ".join((run.__doc__ or "").split("\n\n")[0].split())
             console.print(f"[bold]{run.__name__:20}[/] {doc}", highlight=False)
         return
     if model is None:
@@ -96,4 +96,7 @@ def _print(module: Module, output: str | None) -> None:
 
     if not Path(output).absolute().parent.is_dir():
         raise InvalidOption(f"--output {output!r}: its folder does not exist")
-    text.write(module, output)
+    try:
+        text.write(module, output)
+    except OSError as error:
+        raise InvalidOption(f"--output {output!r} cannot be written: {error.strerror}") from error

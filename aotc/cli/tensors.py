@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Protocol
+from zipfile import BadZipFile
 
 import numpy as np
 import typer
@@ -30,7 +31,7 @@ DataOption = Annotated[
 ShapeOption = Annotated[
     list[str] | None, typer.Option("--shape", metavar="NAME:DIMS", help="Shape of random data for an input with dynamic dims: `ids:1x128`.")
 ]
-SeedOption = Annotated[int, typer.Option(help="Seed of random data.")]
+SeedOption = Annotated[int, typer.Option(min=0, help="Seed of random data.")]
 MeanOption = Annotated[
     str, typer.Option(help="Images: subtracted from pixels of 0 to 255; one number, or one a channel: `123.7,116.3,103.5`.")
 ]
@@ -106,21 +107,33 @@ def load_array(
     """The data that ``source`` names, in the input's dtype."""
     dtype = np.dtype(spec.dtype)
     if source in ("random", "zeros"):
-        return synthetic(_full_shape(spec, shape), dtype, random if source == "random" else None)
+        full = _full_shape(spec, shape)
+        try:
+            return synthetic(full, dtype, random if source == "random" else None)
+        except (MemoryError, ValueError) as error:
+            raise InvalidOption(
+                f"input {spec.name!r}: no memory for data of the shape {shape_text(full)}; give a smaller --shape"
+            ) from error
     path, _, member = source.partition("::")
     suffix = Path(path).suffix.lower()
     if suffix in IMAGES:
         return _image(spec, path, dtype, shape, images)
     try:
         loaded = np.load(path, allow_pickle=False)
-    except (OSError, ValueError) as error:
+        array = loaded if isinstance(loaded, np.ndarray) else _member(loaded, path, member or spec.name)
+    except (OSError, ValueError, BadZipFile) as error:
         raise InvalidOption(
             f"input {spec.name!r}: cannot read {path}: {error}; expected a .npy, .npz, .png or .jpg file, `random` or `zeros`"
         ) from error
-    array = loaded if isinstance(loaded, np.ndarray) else loaded[member or spec.name]
     if array.dtype != dtype:
         raise InvalidOption(f"input {spec.name!r} takes {dtype}, {path} holds {array.dtype}; convert it with array.astype({str(dtype)!r})")
     return np.ascontiguousarray(array)
+
+
+def _member(file: np.lib.npyio.NpzFile, path: str, name: str) -> np.ndarray:
+    if name not in file.files:
+        raise InvalidOption(f"{path} holds {', '.join(file.files) or 'nothing'}, not {name!r}; write NAME={path}::MEMBER")
+    return np.asarray(file[name])
 
 
 def synthetic(shape: tuple[int, ...], dtype: np.dtype[Any], random: np.random.Generator | None) -> np.ndarray:
@@ -144,7 +157,8 @@ def _sources(entries: Sequence[str], known: Mapping[str, TensorLike]) -> dict[st
         elif len(known) == 1:
             found[next(iter(known))] = entry
         else:
-            raise InvalidOption(f"--data {entry!r} names no input, and the model has several: {', '.join(known)}; write NAME={entry}")
+            has = f"several: {', '.join(known)}; write NAME={entry}" if known else "none; leave --data out"
+            raise InvalidOption(f"--data {entry!r} names no input, and the model has {has}")
     return {**found, **one_per_name(named, "=", "--data")}
 
 
@@ -152,15 +166,15 @@ def _members(path: str) -> list[str]:
     try:
         with np.load(path, allow_pickle=False) as file:
             return list(file.files)
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, BadZipFile) as error:
         raise InvalidOption(f"cannot read {path}: {error}") from error
 
 
 def _static(name: str, text: str) -> tuple[int, ...]:
-    try:
-        return tuple(int(part) for part in text.replace(",", "x").split("x")) if text else ()
-    except ValueError as error:
-        raise InvalidOption(f"--shape {name}:{text} is not a shape; expected numbers, as in {name}:1x3x224x224") from error
+    parts = text.replace(",", "x").split("x") if text else []
+    if not all(part.strip().isdecimal() for part in parts):
+        raise InvalidOption(f"--shape {name}:{text} is not a shape; expected numbers, as in {name}:1x3x224x224")
+    return tuple(int(part) for part in parts)
 
 
 def _full_shape(spec: TensorLike, shape: tuple[int, ...] | None) -> tuple[int, ...]:
@@ -193,7 +207,12 @@ def _image(spec: TensorLike, path: str, dtype: np.dtype[Any], shape: tuple[int, 
         pixels = pixels[..., ::-1]
     array = pixels.astype(dtype)
     if dtype.kind == "f":
-        array = (array - _numbers("--mean", options.mean, array)) / _numbers("--std", options.std, array)
+        std = _numbers("--std", options.std, array)
+        if not np.all(std):
+            raise InvalidOption(f"--std {options.std!r} would divide by 0")
+        array = (array - _numbers("--mean", options.mean, array)) / std
+    elif (options.mean, options.std) != ("0", "1"):
+        raise InvalidOption(f"input {spec.name!r} takes {dtype}, so pixels stay as they are; leave --mean and --std out")
     array = array.transpose(2, 0, 1) if options.layout == "nchw" else array
     return np.ascontiguousarray(array[None] if len(dims) == 4 else array)
 
@@ -201,9 +220,9 @@ def _image(spec: TensorLike, path: str, dtype: np.dtype[Any], shape: tuple[int, 
 def _crop_box(size: tuple[int, int], part: float, square: bool) -> tuple[int, int]:
     """Width and height of the centre that is kept: a square for a square input, else the same part of both sides."""
     if square:
-        side = int(min(size) * part)
+        side = max(1, int(min(size) * part))
         return side, side
-    return int(size[0] * part), int(size[1] * part)
+    return max(1, int(size[0] * part)), max(1, int(size[1] * part))
 
 
 def _numbers(option: str, text: str, pixels: np.ndarray) -> np.ndarray:

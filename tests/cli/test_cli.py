@@ -13,6 +13,7 @@ from PIL import Image
 from typer.testing import CliRunner, Result
 
 from aotc.cli import COMMANDS, app
+from aotc.version import __version__
 from tests.agreement import assert_agrees
 from tests.e2e import small
 from tests.e2e.reference import onnxruntime_outputs
@@ -40,6 +41,12 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_help_has_an_example(command: str) -> None:
     text = aotc(command, "--help").stdout
     assert f"aotc {command}" in text and "Example" in text
+
+
+def test_version() -> None:
+    assert aotc("--version").stdout.strip() == __version__
+    assert "--version" in aotc("--help").stdout
+    aotc(code=2)
 
 
 def test_build_tells_what_it_made(folder: Path) -> None:
@@ -80,6 +87,8 @@ def test_build_names_and_bounds_dims(folder: Path) -> None:
         (("--target", "jetson-nano", "--jetpack", "7.2"), 2, "4.6"),
         (("--precision", "fp3"), 2, "fp32"),
         (("--output", "/nowhere/model.so"), 5, "/nowhere"),
+        (("--output", "/proc/model.so"), 5, "/proc"),
+        (("--output", "."), 5, "Is a directory"),
     ],
 )
 def test_wrong_options_are_explained(folder: Path, arguments: tuple[str, ...], code: int, words: str) -> None:
@@ -120,6 +129,69 @@ def test_run_reads_and_writes_arrays(folder: Path) -> None:
     np.save(folder / "wrong.npy", x.astype(np.float64))
     assert "float32" in aotc("run", folder / "conv.so", "-d", folder / "wrong.npy", code=2).output
     assert "no input 'z'" in aotc("run", folder / "conv.so", "-d", "z=random", code=2).output
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (("-d", "x=other.npz"), "other.npz holds a, b, not 'x'"),
+        (("-d", "x=broken.npz"), "cannot read broken.npz"),
+        (("-d", "broken.npz"), "cannot read broken.npz"),
+        (("--shape", "x:-1x3x16x16"), "not a shape"),
+        (("--shape", "x:1x3x16000000000x16"), "no memory"),
+        (("--seed", "-1"), "--seed"),
+        (("-d", "grey.png", "--std", "0"), "divide by 0"),
+        (("-d", "grey.png", "--std", "1,0,1"), "divide by 0"),
+    ],
+)
+def test_wrong_data_is_explained(folder: Path, monkeypatch: pytest.MonkeyPatch, arguments: tuple[str, ...], words: str) -> None:
+    monkeypatch.chdir(folder)
+    np.savez("other.npz", a=np.zeros(2), b=np.zeros(3))
+    Path("broken.npz").write_bytes(b"PK\3\4 and no more")
+    Image.new("L", (20, 30), 200).save("grey.png")
+    assert words in " ".join(aotc("run", "conv.so", *arguments, code=2).output.split())
+
+
+def test_data_of_models_without_inputs_or_of_bytes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    Image.new("RGB", (3, 3), (10, 20, 30)).save("image.png")
+    node = onnx.helper.make_node
+    onnx.save(small.model([node("Relu", ["c"], ["y"])], {}, {"y": ("float32", [2])}, {"c": np.ones(2, np.float32)}), "none.onnx")
+    aotc("build", "none.onnx", "-o", "none.so")
+    assert "the model has none" in aotc("run", "none.so", "-d", "image.png", code=2).output
+    pixels = small.model([node("Cast", ["x"], ["y"], to=1)], {"x": ("uint8", [1, 3, 2, 2])}, {"y": ("float32", [1, 3, 2, 2])})
+    onnx.save(pixels, "bytes.onnx")
+    aotc("build", "bytes.onnx", "-o", "bytes.so")
+    aotc("run", "bytes.so", "-d", "image.png", "--crop", "0.01", "-o", "y.npy")  # less than a pixel is one pixel
+    np.testing.assert_array_equal(np.load("y.npy")[0, :, 0, 0], [10, 20, 30])
+    assert "leave --mean and --std out" in aotc("run", "bytes.so", "-d", "image.png", "--mean", "127", code=2).output
+
+
+def test_json_has_no_numbers_that_are_none(tmp_path: Path) -> None:
+    """RFC 8259: NaN and infinity are not numbers of JSON."""
+    model = small.model([onnx.helper.make_node("Sqrt", ["x"], ["y"])], {"x": ("float32", [3])}, {"y": ("float32", [3])})
+    onnx.save(model, tmp_path / "sqrt.onnx")
+    np.save(tmp_path / "x.npy", np.array([-1, np.inf, 4], np.float32))
+    aotc("build", tmp_path / "sqrt.onnx", "-o", tmp_path / "sqrt.so")
+
+    def refuse(word: str) -> None:
+        raise AssertionError(f"{word} is not JSON")
+
+    facts = json.loads(aotc("run", tmp_path / "sqrt.so", "-d", tmp_path / "x.npy", "--json").stdout, parse_constant=refuse)
+    assert facts["y"]["max"] == "nan" and [entry["value"] for entry in facts["y"]["top"]] == ["inf", 2.0, "nan"]
+
+
+def test_a_gcc_links_a_model_without_weights(tmp_path: Path) -> None:
+    if shutil.which("gcc") is None:
+        pytest.skip("needs a gcc of the system: apt-get install gcc")
+    onnx.save(
+        small.model([onnx.helper.make_node("Relu", ["x"], ["y"])], {"x": ("float32", [3])}, {"y": ("float32", [3])}), tmp_path / "m.onnx"
+    )
+    np.save(tmp_path / "x.npy", np.array([-1, 0, 4], np.float32))
+    aotc("build", tmp_path / "m.onnx", "-o", tmp_path / "m.so", "--cc", "gcc")
+    aotc("run", tmp_path / "m.so", "-d", tmp_path / "x.npy", "-o", tmp_path / "y.npy")
+    np.testing.assert_array_equal(np.load(tmp_path / "y.npy"), [0, 0, 4])
+    aotc("check", tmp_path / "m.so")
 
 
 def test_run_prepares_images(folder: Path) -> None:
@@ -219,3 +291,4 @@ def test_opt_runs_passes_on_text(folder: Path) -> None:
     assert "batch_norm" not in folded and "conv" in folded
     assert "primitive" in aotc("opt", folder / "conv.aotc", "-p", "pipeline", "-t", "jetson").stdout
     assert "fold_constants" in aotc("opt", folder / "conv.aotc", "-p", "nonsense", code=2).output
+    assert "Is a directory" in aotc("opt", folder / "conv.aotc", "-o", folder, code=2).output
