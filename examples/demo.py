@@ -17,11 +17,11 @@ from pathlib import Path
 
 import numpy as np
 import torch
-from rich.console import Console
 from rich.progress import track
 from rich.table import Table
 
 import aotc
+from aotc.cli.common import console
 from tests.agreement import distance
 from tests.e2e.emulate import emulate
 from tests.e2e.reference import onnxruntime_outputs
@@ -29,7 +29,6 @@ from tests.zoo import efficientnet, images
 
 FIGURE = 1e-4  # largest difference allowed, relative to the largest value; the L2 distance may be a third of it
 NEEDED = 18  # of 20: what ONNX Runtime gets right too
-console = Console()
 Classify = Callable[[np.ndarray], np.ndarray]
 
 
@@ -72,7 +71,9 @@ def evaluate(source: str, target: str, folder: Path, expected: list[np.ndarray])
     seconds = time.perf_counter() - begin
     classify = on_host(output) if target == "host" else on_emulated_board(output)
     right, largest, l2 = 0, 0.0, 0.0
-    for path, reference in track(list(zip(images.paths(), expected, strict=True)), f"{source} for {target}", console=console, transient=True):
+    for path, reference in track(
+        list(zip(images.paths(), expected, strict=True)), f"{source} for {target}", console=console, transient=True
+    ):
         answer = classify(images.prepare(path))
         found = distance(answer, reference)
         right += int(answer.argmax()) == images.label(path)

@@ -9,6 +9,7 @@ declare -A needed=(
     [g++]=g++
     [cmake]=cmake
     [make]=make
+    [llvm-objdump]=llvm
 )
 missing=()
 for program in "${!needed[@]}"; do
