@@ -48,7 +48,7 @@ def compare(
     channels: ChannelsOption = "rgb",
     crop: CropOption = 1.0,
     figure: Annotated[
-        float, typer.Option(help="Largest difference allowed, relative to the largest value; the L2 distance is held to a third.")
+        float, typer.Option(min=0, help="Largest difference allowed, relative to the largest value; the L2 distance is held to a third.")
     ] = 1e-4,
     reference: Annotated[str, typer.Option(help="`auto`: ONNX Runtime or PyTorch; `numpy`: aotc's own operator references.")] = "auto",
     show_all: Annotated[bool, typer.Option("--all", help="Show all layers, not only the ten that differ most.")] = False,
@@ -64,12 +64,15 @@ def compare(
 
     if reference not in REFERENCES:
         raise InvalidOption(f"--reference is {reference!r}; expected one of {', '.join(REFERENCES)}")
+    board = targets.get(target, jetpack)
+    if board.triple != (here := targets.get("host")).triple:
+        raise InvalidOption(f"--target {target} is {board.triple}; what is compared runs here, on {here.triple}: choose such a target")
     source = load_source(model)
     module = import_model(source.model, parse_inputs(inputs), source.args, source.dynamic_shapes)
     specs = [ParameterSpec.of(param) for param in module.main.params]
     feeds = load_feeds(specs, data, shape, seed, Preprocessing(mean, std, layout, channels, crop))
     record, outputs = _reference(reference, source, module, feeds)
-    found = comparison.compare(module, targets.get(target, jetpack), feeds, record, outputs)
+    found = comparison.compare(module, board, feeds, record, outputs)
     first = found.first_departing(figure)
     wrong = [output.name for output in found.outputs if output.exceeds(figure)]
     if as_json:

@@ -31,15 +31,22 @@ def load_source(text: str) -> Source:
     module_name, _, function_name = text.rpartition(":")
     sys.path.insert(0, os.getcwd())  # as `python -m` does, so that a script beside the user is found
     try:
-        made = getattr(importlib.import_module(module_name), function_name)()
+        function = getattr(importlib.import_module(module_name), function_name)
     except (ImportError, AttributeError) as error:
         raise InvalidOption(f"MODEL {text!r} is neither a file nor a Python function that can be imported: {error}") from error
     finally:
         sys.path.pop(0)
+    if not callable(function):
+        raise InvalidOption(
+            f"MODEL {text!r} is of {type(function).__name__}; expected a Python function without arguments that returns a model"
+        )
+    made = function()
     if not isinstance(made, tuple):
         return Source(made)
     if not 2 <= len(made) <= 3:
         raise InvalidModel(
             f"{text} returned a tuple of {len(made)}; expected (module, example inputs) or (module, example inputs, dynamic shapes)"
         )
-    return Source(made[0], tuple(made[1]), made[2] if len(made) == 3 else None)
+    # One tensor, or one dict, is one example input: a tuple of its rows, or of its keys, would be another model.
+    args = tuple(made[1]) if isinstance(made[1], (tuple, list)) else (made[1],)
+    return Source(made[0], args, made[2] if len(made) == 3 else None)

@@ -112,6 +112,10 @@ def test_build_of_a_python_function(folder: Path, monkeypatch: pytest.MonkeyPatc
     aotc("build", "my_model:make", "-o", "linear.so")
     aotc("compare", "my_model:make")
     assert json.loads(aotc("inspect", "linear.so", "--json").stdout)["entry_points"][0]["inputs"][0]["shape"] == [2, 4]
+    (folder / "one_row.py").write_text("import torch\ndef make():\n    return torch.nn.Linear(4, 3), torch.zeros(1, 4)\nnumber = 3\n")
+    aotc("build", "one_row:make", "-o", "one.so")  # a tensor alone is the one example input, not a tuple of its rows
+    assert json.loads(aotc("inspect", "one.so", "--json").stdout)["entry_points"][0]["inputs"][0]["shape"] == [1, 4]
+    assert "a Python function" in aotc("build", "one_row:number", code=2).output
 
 
 def test_run_reads_and_writes_arrays(folder: Path) -> None:
@@ -270,6 +274,7 @@ def test_compare_agrees_and_names_the_first_layer_that_departs(folder: Path, mon
 
         return record_spoiled, [array + 1 for array in outputs]
 
+    assert "runs here" in aotc("compare", folder / "conv.onnx", "-t", "jetson", code=2).output
     monkeypatch.setattr(comparison, "onnx_recorder", spoiled)
     result = aotc("compare", folder / "conv.onnx", "--shape", "x:2x3x16x16", "--json", code=6)
     assert json.loads(result.stdout)["first_departing"] == "conv2"
