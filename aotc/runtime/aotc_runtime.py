@@ -530,6 +530,8 @@ class Model(object):
         if name not in self.entry_points:
             raise Error(f"the model has no entry point {name!r}, only {', '.join(map(repr, self.entry_points))}", INVALID_ARGUMENT)
         threads = num_threads or self._threads or len(os.sched_getaffinity(0))
+        if threads < 0:
+            raise Error(f"num_threads is {threads}; expected 1 or more, or 0 for one a processor", INVALID_ARGUMENT)
         return Session(self._handle, name, self.entry_points.index(name), threads, memory_limit, profile)
 
     def run(
@@ -558,6 +560,9 @@ def _tensors(handle: _Handle, entry_point: int, count: Any, info: Any) -> Tuple[
 
 
 def _check_names(kind: str, expected: List[str], given: Mapping[str, Any], all_needed: bool) -> None:
+    if not hasattr(given, "keys"):
+        names = ", ".join(map(repr, expected))
+        raise Error(f"the model's {kind}s are {names}; expected a dict of arrays by name, got {type(given).__name__}", INVALID_ARGUMENT)
     unknown = [repr(name) for name in given if name not in expected]
     missing = [repr(name) for name in expected if name not in given] if all_needed else []
     if unknown or missing:

@@ -12,6 +12,7 @@ import subprocess
 import sys
 import threading
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -99,9 +100,11 @@ def test_unaligned_and_read_only(path: Path) -> None:
         ({"image": IMAGE[:, :3], "ids": IDS}, r"input 'image': expected shape \[b, 4\], got \[5, 3\]"),
         ({"image": np.zeros((9, 4), np.float32), "ids": IDS}, r"'image'.*\[9, 4\].*1 to 8"),
         ({"image": IMAGE, "ids": "seven"}, "input 'ids': expected an array of int64"),
+        (IMAGE, "inputs are 'image', 'ids'; expected a dict of arrays by name, got ndarray"),
+        ([IMAGE, IDS], "expected a dict of arrays by name, got list"),
     ],
 )
-def test_refused_inputs(path: Path, inputs: dict[str, np.ndarray], message: str) -> None:
+def test_refused_inputs(path: Path, inputs: Any, message: str) -> None:
     model = aotc.load(path)
     with pytest.raises(RuntimeFailure, match=message):
         model.run(inputs)
@@ -121,6 +124,8 @@ def test_refused_outputs(path: Path) -> None:
         model.run({"image": IMAGE, "ids": IDS}, out={"score": np.zeros(3, np.float32)})
     with pytest.raises(Error, match=r"no entry point 'other', only 'main'"):
         model.session(entry_point="other")
+    with pytest.raises(Error, match=r"num_threads is -1; expected 1 or more"):
+        model.session(num_threads=-1)
 
 
 def test_two_models_in_one_process(path: Path, tmp_path: Path) -> None:
