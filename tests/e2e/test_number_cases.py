@@ -147,16 +147,6 @@ def test_tensors_without_elements(tmp_path: Path) -> None:
     assert small.run(fixed, {"x": x}, tmp_path, inputs={"x": (0, 3)})["y"].shape == (0, 3)
 
 
-@pytest.mark.parametrize("dtype", ["uint8", "int32"])
-def test_interpolated_integers_lose_their_fraction(tmp_path: Path, dtype: str) -> None:
-    """As in ONNX Runtime. The factor is exact in binary, so that no whole number is missed by a rounding error."""
-    node = Node("Resize", ["x", "", "scales"], ["y"], mode="linear")
-    model = small.model([node], {"x": (dtype, [1, 2, 5, 7])}, {"y": (dtype, None)}, {"scales": np.array([1, 1, 2, 4], np.float32)})
-    x = np.random.default_rng(0).integers(0, 256, (1, 2, 5, 7)).astype(dtype)
-    (answer,) = small.run(model, {"x": x}, tmp_path).values()
-    np.testing.assert_array_equal(answer, onnxruntime_outputs(model, {"x": x})["y"])
-
-
 def test_scalar_inputs_and_outputs(tmp_path: Path) -> None:
     nodes = [Node("Add", ["a", "b"], ["s"]), Node("Greater", ["s", "b"], ["g"])]
     model = small.model(nodes, {"a": ("float32", []), "b": ("float32", [])}, {"s": ("float32", []), "g": ("bool", [])})

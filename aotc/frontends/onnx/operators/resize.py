@@ -13,7 +13,6 @@ from aotc.frontends.onnx.node import Handler, Node, Results
 from aotc.frontends.onnx.values import Ratio
 from aotc.ir.dims import Dim, floordiv
 from aotc.ir.expr import Expr
-from aotc.ir.types import INTEGERS
 
 
 def _upsample(node: Node) -> Results:
@@ -64,10 +63,6 @@ def _call(node: Node, x: Expr, shape: Sequence[Dim], factors: Sequence[float | N
     mode = node.text("mode", "nearest")
     if tuple(shape) == node.shape(x) and all(f in (None, 1.0) for f in factors) and attrs.get("roi") is None:
         return x
-    if mode == "linear" and not attrs.get("antialias") and (dtype := node.dtype(x)) in INTEGERS:
-        # The operator rounds; ONNX's reference and ONNX Runtime interpolate in float32 and cut the fraction off.
-        real = node.call(ops.cast, x, dtype="float32")
-        return node.call(ops.cast, _call(node, real, shape, factors, **attrs), dtype=dtype)
     return node.call(ops.resize, x, shape=tuple(shape), scales=tuple(factors), mode=mode, **attrs)
 
 
