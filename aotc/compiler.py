@@ -28,7 +28,7 @@ from aotc.lowering.build import compile_functions
 from aotc.lowering.compiled import CompiledFunction
 from aotc.lowering.in_place import choose_in_place
 from aotc.lowering.planner import Planned, make_plan
-from aotc.lowering.views import is_view
+from aotc.lowering.views import is_empty, is_view
 from aotc.packaging.link import Linked, Parts, link
 from aotc.packaging.manifest import TargetInfo, make_manifest
 from aotc.packaging.planfile import write_plan
@@ -112,7 +112,7 @@ def compile(
 def primitive_functions(module: Module) -> list[Function]:
     """The fused functions of a module that need a kernel, each once, in the order in which they run."""
     nodes = [node for function in module.functions.values() for node in post_order(function.body)]
-    calls = [node for node in nodes if isinstance(node, Call) and isinstance(node.op, Function) and not is_view(node)]
+    calls = [node for node in nodes if isinstance(node, Call) and isinstance(node.op, Function) and not (is_view(node) or is_empty(node))]
     return list(dict.fromkeys(node.op for node in calls if isinstance(node.op, Function)))
 
 

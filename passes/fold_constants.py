@@ -20,7 +20,6 @@ FROM_NOTHING = 1 << 10  # and of operators without arguments (full, arange), whi
 
 def fold_constants(module: Module, options: Options) -> Module:
     """Calls over constants become constants, over weights new weights; an ``If`` on a constant becomes its branch.
-    A result without elements is a constant whatever it is computed from: there is nothing for a kernel to write.
 
     A result larger than its operands together (a broadcast, a one-hot) is folded only where it is small.
     """
@@ -33,10 +32,6 @@ def _fold(node: Expr, weights: Weights) -> Expr | None:
         return node.then if bool(node.condition.data) else node.otherwise
     if not isinstance(node, Call) or isinstance(node.op, Function):
         return None
-    results = flatten(node.type)
-    if all(0 in result.shape and result.is_static for result in results):
-        empty = tuple(Constant(np.zeros(result.static_shape(), result.dtype), node.origin) for result in results)
-        return Tuple(empty, node.origin) if isinstance(node.type, TupleType) else empty[0]
     arrays = [arg.data for arg in node.args if isinstance(arg, (Constant, Parameter))]
     if len(arrays) != len(node.args) or not _worthwhile(node, arrays):
         return None

@@ -22,7 +22,7 @@ from aotc.lowering.compiled import CompiledFunction
 from aotc.lowering.in_place import InPlace
 from aotc.lowering.plan import Storage
 from aotc.lowering.plan_symbols import with_symbols
-from aotc.lowering.views import is_view, resolve_view, results_of
+from aotc.lowering.views import is_empty, is_view, resolve_view, results_of
 
 MAX_ELEMENTS = 2**31 - 1
 
@@ -127,6 +127,8 @@ class _EntryPlanner:
                 return tuple(i for field in node.fields for i in self.value_ids[field])
             case TupleGetItem():
                 return (self.value_ids[node.value][node.index],)
+            case Call() if is_empty(node):
+                return tuple(self._empty(type_) for type_ in flatten(node.type))
             case Call() if is_view(node):
                 return (self._view(self.value_ids[node.args[0]][0], _tensor(node)),)
             case Call() if isinstance(node.op, Function):
@@ -174,6 +176,9 @@ class _EntryPlanner:
             raise UnsupportedModel(f"a tensor of {type_} has 2^31 elements or more; kernels count in int32: split it")
         self.values.append(plan.Value(type_.dtype, type_.shape, storage, index, offset))
         return len(self.values) - 1
+
+    def _empty(self, type_: TensorType) -> int:
+        return self._value(type_, Storage.WEIGHT, 0, self.weights.add(np.zeros(type_.static_shape(), type_.dtype)))
 
     def _view(self, value: int, type_: TensorType) -> int:
         self.values.append(replace(self.values[value], shape=type_.shape))

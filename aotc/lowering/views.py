@@ -1,4 +1,4 @@
-"""Results that are other values' memory: reshapes, and fields of tuples."""
+"""Results that need no kernel: other values' memory (reshapes, fields of tuples), and tensors without elements."""
 
 from __future__ import annotations
 
@@ -12,6 +12,11 @@ def is_view(node: Expr) -> bool:
         return False
     body = node.op.body
     return isinstance(body, Call) and not isinstance(body.op, Function) and body.op.name == "reshape" and body.args[0] is node.op.params[0]
+
+
+def is_empty(node: Expr) -> bool:
+    """Whether a result has no elements whatever the inputs are: there is nothing for a kernel to write."""
+    return all(0 in tensor.shape and tensor.is_static for tensor in flatten(node.type))
 
 
 def resolve_view(expr: Expr) -> tuple[Expr, int]:

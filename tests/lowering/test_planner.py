@@ -93,6 +93,16 @@ def test_tuple_results_have_a_value_each() -> None:
     assert entry.outputs[0].dtype == "int64"
 
 
+def test_results_without_elements_need_no_kernel() -> None:
+    """What they are computed from does not matter; a sum over nothing is still a kernel's."""
+    x, y = Var("x", tensor("float32", 0, 3)), Var("y", tensor("float32", 2, 3))
+    none = fused(y, build=ops.top_k, k=0, axis=1, largest=True, sorted=True)
+    total = fused(x, build=ops.sum_, axes=(0,), keepdims=False)
+    _, entry = planned([x, y], Tuple((fused(x, build=ops.relu), TupleGetItem(none, 1), total)))
+    assert [step.label for step in entry.steps] == ["sum", "copy", "copy"]
+    assert [spec.shape for spec in entry.outputs] == [(0, 3), (2, 0), (3,)]
+
+
 def test_symbolic_sizes_are_left_to_the_session() -> None:
     x = Var("x", TensorType((symbol("b", 1, 8), 4), "float32"))
     _, entry = planned([x], fused(fused(x, build=ops.relu), build=ops.relu))

@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 
 from aotc.ir.expr import Constant, Function, If, Module, Var
-from aotc.ir.printer import module_text
 from aotc.ir.types import tensor
 from aotc.passes.fold_constants import fold_constants
 from aotc.passes.options import Options
@@ -47,15 +46,3 @@ def test_an_if_on_a_constant_is_its_branch() -> None:
     x = Var("x", tensor("float32", 2))
     before = Module({"main": Function((x,), If(Constant(np.array(False)), Constant(np.ones(2, "float32")), x), "main")}, {"main": ("y",)})
     assert fold_constants(before, Options()).main.body is x
-
-
-def test_what_has_no_elements_is_a_constant() -> None:
-    """Whatever it is computed from; but not while a dim is open, and not what is computed from nothing."""
-    signature = "symbol n: 0..\n(%x: float32[0, 3], %z: float32[2, 3], %n: float32[n, 3])"
-    empty = module(f"{signature} {{\n %0 = relu(%x)\n return %0\n}}")
-    result = fold_constants(empty, Options()).main.body
-    assert isinstance(result, Constant) and result.data.shape == (0, 3) and result.data.dtype == np.float32
-    check(fold_constants, module(f"{signature} {{\n %0 = relu(%n)\n return %0\n}}"), None)
-    check(fold_constants, module(f"{signature} {{\n %0 = sum(%x) {{axes=(0,), keepdims=false}}\n return %0\n}}"), None)
-    both = fold_constants(module(f"{signature} {{\n %t = top_k(%z) {{k=0, axis=1}}\n %0 = %t[1]\n return %0\n}}"), Options())
-    assert "top_k" not in module_text(both)[0]
