@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import os
 import sys
 
 import tvm
 from tvm import s_tir, tirx
 
+from aotc import knobs
 from aotc.errors import BuildError
 from aotc.ir.dims import bounds
 from aotc.ir.expr import Call, Function
@@ -62,7 +62,7 @@ def scheduled_function(function: Function, target: Target, scope: DimScope) -> t
         try:
             scheduled = rule(Work(sch, target, function, anchor))
         except s_tir.ScheduleError as error:
-            if os.environ.get("AOTC_DEBUG"):
+            if knobs.DEBUG.get():
                 print(f"{where(function)}: {rule.__module__} does not apply: {error}", file=sys.stderr)
             continue
         if scheduled is not None:
