@@ -1,9 +1,10 @@
 """The execution plan: what the C runtime executes, as plain data.
 
 A plan holds entry points (what a session runs) and a table of kernels that all of them share. An entry point is a list of
-steps over values; a value is a tensor in the caller's memory, in the weights or in the arena. Dims and byte sizes are ``Dim``:
-integers where they are known at build, expressions over the entry point's symbols otherwise. ``packaging.planfile`` writes a
-plan as the bytes that the runtime maps, and reads them back.
+steps over values; a value is a tensor in the caller's memory, in the weights, in the arena or in a state. Dims and byte sizes
+are ``Dim``: integers where they are known at build, expressions over the entry point's symbols otherwise. Most symbols are dims of
+inputs; a dynamic one is set by a step while the entry point runs, and the expressions over it are evaluated by the steps that use
+them. ``packaging.planfile`` writes a plan as the bytes that the runtime maps, and reads them back.
 """
 
 from __future__ import annotations
@@ -17,6 +18,10 @@ ALIGNMENT = 64
 """Bytes: buffers of the arena and weights start at multiples of it. The caller's memory need only suit its element type."""
 
 
+DYNAMIC = -1
+"""The input of a symbol that no input's shape gives."""
+
+
 class Storage(Enum):
     """Where a value lives."""
 
@@ -24,16 +29,31 @@ class Storage(Enum):
     OUTPUT = 1
     WEIGHT = 2
     ARENA = 3
+    STATE = 4  # kept in the session from run to run
 
 
 class StepKind(Enum):
+    """What a step does. SHAPE, CHECK, BRANCH and JUMP make no kernel run; their dims and argument are described per kind.
+
+    SHAPE sets symbol number ``target``, within its bounds: with an argument (int64) to its element number ``dims[0]``, without one
+    to ``dims[0]``. CHECK fails the run unless ``dims[0]`` equals ``dims[1]``. BRANCH continues at step number ``target``: with an
+    argument (bool) when that is false, without one unless ``dims[0] < dims[1]``. JUMP always continues at step ``target``. A target
+    may lie before the step and may be the number of steps, which ends the run.
+    """
+
     KERNEL = 0
     COPY = 1
+    SHAPE = 2
+    CHECK = 3
+    BRANCH = 4
+    JUMP = 5
 
 
 @dataclass(frozen=True, slots=True)
 class Symbol:
-    """A dim known at run time: its value is dim ``axis`` of input number ``input``, checked to be in [lower, upper]."""
+    """A dim known at run time: its value is dim ``axis`` of input number ``input``, checked to be in [lower, upper].
+
+    ``input`` is ``DYNAMIC`` where a SHAPE step sets the symbol instead."""
 
     name: str
     lower: int
@@ -44,8 +64,8 @@ class Symbol:
 
 @dataclass(frozen=True, slots=True)
 class Value:
-    """A dense row-major tensor. ``index`` is the number of the input, output or buffer (0 for a weight); ``offset`` counts
-    bytes from its start, for a weight from the start of the weights blob (a multiple of ``ALIGNMENT``)."""
+    """A dense row-major tensor. ``index`` is the number of the input, output, buffer or state (0 for a weight); ``offset``
+    counts bytes from its start, for a weight from the start of the weights blob (a multiple of ``ALIGNMENT``)."""
 
     dtype: str
     shape: tuple[Dim, ...]
@@ -58,7 +78,8 @@ class Value:
 class Buffer:
     """A piece of the arena of ``size`` bytes, in use from step ``first_step`` to ``last_step``, both included.
 
-    ``offset``: its place in the arena, fixed when the entry point's sizes are all static; ``None``: the session plans it.
+    ``offset``: its place in the arena, fixed when the entry point's sizes are all static; ``None``: the session plans it. A buffer
+    whose size is dynamic is memory of its own, outside the arena, and has none; it keeps its content while it grows.
     """
 
     size: Dim
@@ -69,7 +90,7 @@ class Buffer:
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """One kernel over its task range, or one copy of argument 0 into argument 1.
+    """One kernel over its task range, one copy of argument 0 into argument 1, or what ``StepKind`` says of the other kinds.
 
     ``arguments`` are ids of values in the kernel's parameter order: inputs, scratch, then the ``outputs`` values it writes.
     ``dims`` are the kernel's integer parameters, ``tasks`` the extent of its outermost loop (1 when serial). ``source`` is the
@@ -85,6 +106,7 @@ class Step:
     source: str = ""
     label: str = ""
     flops: Dim = 0
+    target: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,8 +144,20 @@ class Kernel:
 
 
 @dataclass(frozen=True, slots=True)
+class State:
+    """A tensor that a session keeps from run to run. ``initial``: where its first value lies in the weights blob, ``None`` for
+    zeros."""
+
+    name: str
+    dtype: str
+    shape: tuple[int, ...]
+    initial: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class ExecutionPlan:
-    """All that a built file can run. Entry point 0 is what a session runs by default."""
+    """All that a built file can run. Entry point 0 is what a session runs by default; all of them share ``states``."""
 
     entry_points: tuple[EntryPoint, ...]
     kernels: tuple[Kernel, ...]
+    states: tuple[State, ...] = ()
