@@ -82,7 +82,8 @@ def compile(
     ``model`` is the path of an ONNX file or of a saved ``torch.export`` program, an ``onnx.ModelProto``, an
     ``ExportedProgram``, a ``torch.nn.Module`` (with example ``args``, and ``dynamic_shapes`` as ``torch.export`` takes
     them), or a Module. ``inputs`` fixes or bounds the dims of inputs by name. ``jobs`` is the number of processes that
-    build kernels, by default one a core; it does not change the output. ``compiler`` names a gcc to link with instead of
+    build kernels, by default one a core; 0 builds them in this process, best for many small models one after another. It does
+    not change the output. ``compiler`` names a gcc to link with instead of
     the ziglang wheel.
 
     Raises InvalidModel, UnsupportedModel, InvalidOption or BuildError; then nothing is written.

@@ -1,7 +1,8 @@
-"""Compiles all fused functions of a model: each distinct one once, from the cache or in parallel worker processes.
+"""Compiles all fused functions of a model: each distinct one once, from the cache, in parallel worker processes or here.
 
 Workers are plain child processes (``aotc.lowering.worker``) that import TVM once each. multiprocessing is not used: it would
-run the caller's script again (spawn) or copy a process full of threads (fork).
+run the caller's script again (spawn) or copy a process full of threads (fork). Without workers TVM stays in this process,
+which then builds one small model after another without importing it again.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from aotc.lowering.compiled import CompiledFunction
 from aotc.lowering.frames import pack_function, read_frame, unpack_result, write_frame
 from aotc.lowering.identity import function_key, function_label
 from aotc.lowering.in_place import InPlace
+from aotc.lowering.worker import compile_one, without_torch
 from aotc.targets import Target
 
 Progress = Callable[[int, int, str], None]
@@ -39,8 +41,8 @@ def compile_functions(
     progress: Progress | None = None,
     in_place: InPlace | None = None,
 ) -> dict[Function, CompiledFunction]:
-    """Machine code of every function. ``jobs`` is the number of worker processes, by default one a core; ``in_place`` names
-    the functions that write their result over a parameter.
+    """Machine code of every function. ``jobs`` is the number of worker processes, by default one a core, and 0 compiles in this
+    process; ``in_place`` names the functions that write their result over a parameter.
 
     The result does not depend on ``jobs``. Raises BuildError for the first function (in the order given) that fails.
     """
@@ -52,7 +54,9 @@ def compile_functions(
     missing = [key for key in dict.fromkeys(keys[function] for function in wanted) if key not in ready]
     if missing:
         state.report("cached")
-        ready |= _compile([(key, distinct[key], over.get(distinct[key])) for key in missing], target, jobs or os.cpu_count() or 1, state)
+        work = [(key, distinct[key], over.get(distinct[key])) for key in missing]
+        workers = os.cpu_count() or 1 if jobs is None else jobs
+        ready |= _compile(work, target, workers, state) if workers else _compile_here(work, target, state)
     return {function: ready[keys[function]] for function in wanted}
 
 
@@ -72,6 +76,16 @@ class _State:
         with self.lock:
             self.done += finished
             self.progress(self.done, self.total, label)
+
+
+def _compile_here(work: list[_Task], target: Target, state: _State) -> dict[str, CompiledFunction]:
+    results: dict[str, CompiledFunction] = {}
+    with without_torch():
+        for key, function, over in work:
+            results[key] = compile_one(function, target, over)
+            kernel_cache.store(key, results[key])
+            state.report(function_label(function), finished=1)
+    return results
 
 
 def _compile(work: list[_Task], target: Target, jobs: int, state: _State) -> dict[str, CompiledFunction]:

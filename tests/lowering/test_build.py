@@ -58,6 +58,24 @@ def test_bytes_do_not_depend_on_workers_or_cache(cache: Path, monkeypatch: pytes
     monkeypatch.setenv("AOTC_CACHE_DIR", str(cache / "other"))
     two = compile_functions(functions[::-1], TARGET, jobs=2)
     assert one == again == two
+    monkeypatch.setenv("AOTC_CACHE_DIR", str(cache / "third"))
+    assert compile_functions(functions, TARGET, jobs=0) == one
+
+
+def test_without_workers_torch_is_neither_imported_nor_hidden_afterwards() -> None:
+    code = (
+        "import sys, types\n"
+        "from aotc.lowering.worker import without_torch\n"
+        "for before in (None, types.ModuleType('torch')):\n"
+        "    if before: sys.modules['torch'] = before\n"
+        "    with without_torch():\n"
+        "        assert sys.modules['torch'] is None\n"
+        "    assert sys.modules.get('torch') is before\n"
+        "with without_torch():\n"
+        "    import tvm\n"
+        "assert sys.modules['torch'] is before\n"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)
 
 
 def test_a_rebuild_from_the_cache_imports_no_tvm() -> None:
