@@ -11,6 +11,7 @@ from aotc.errors import InvalidModel
 from aotc.ir.expr import Module
 from aotc.ir.parser import OperatorEntry, parse_module
 from aotc.ir.printer import array_hash, module_text
+from aotc.ir.types import PLAIN, SMALL, bits_of, storage_dtype
 
 
 def write(module: Module, path: str | Path) -> None:
@@ -19,7 +20,12 @@ def write(module: Module, path: str | Path) -> None:
     path = Path(path)
     path.write_text(text, encoding="utf-8")
     if arrays:
-        np.savez(path.with_suffix(".npz"), **arrays)  # type: ignore[arg-type]
+        np.savez(path.with_suffix(".npz"), **{_key(name, array): bits_of(array) for name, array in arrays.items()})  # type: ignore[arg-type]
+
+
+def _key(name: str, array: np.ndarray) -> str:
+    """Where an array lies in the file, with the dtype where numpy's format lacks it."""
+    return name if str(array.dtype) in PLAIN else f"{name}.{array.dtype}"
 
 
 def read(path: str | Path, operators: Mapping[str, OperatorEntry]) -> Module:
@@ -36,10 +42,19 @@ def read(path: str | Path, operators: Mapping[str, OperatorEntry]) -> Module:
 def _read_arrays(path: Path) -> dict[str, np.ndarray]:
     try:
         with np.load(path, allow_pickle=False) as file:
-            arrays = {name: file[name] for name in file.files}
+            arrays = dict(_named(name, file[name]) for name in file.files)
     except (OSError, ValueError) as error:
         raise InvalidModel(f"cannot read {path}: {error}") from error
     for name, array in arrays.items():
         if array_hash(array) != name:
             raise InvalidModel(f"{path}: the array {name} is not what its name says: the file was changed")
     return arrays
+
+
+def _named(key: str, data: np.ndarray) -> tuple[str, np.ndarray]:
+    name, _, dtype = key.partition(".")
+    if dtype not in SMALL:
+        return key, data
+    if str(data.dtype) != storage_dtype(dtype):
+        raise ValueError(f"the array {key} is of {data.dtype}")
+    return name, data.view(dtype)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+import ml_dtypes  # noqa: F401 (it tells numpy the names of its dtypes)
 import numpy as np
 
 from aotc.ir.dims import Dim, product
@@ -13,7 +14,18 @@ FLOATS = ("float16", "float32", "float64")
 SIGNED = ("int8", "int16", "int32", "int64")
 UNSIGNED = ("uint8", "uint16", "uint32", "uint64")
 INTEGERS = SIGNED + UNSIGNED
-DTYPES = FLOATS + INTEGERS + ("bool",)
+PLAIN = FLOATS + INTEGERS + ("bool",)
+"""What operators compute with."""
+
+SMALL_FLOATS = (
+    "bfloat16", "float8_e4m3fn", "float8_e4m3fnuz", "float8_e5m2", "float8_e5m2fnuz", "float8_e8m0fnu", "float4_e2m1fn",
+)  # fmt: skip
+SMALL_INTEGERS = ("int4", "uint4", "int2", "uint2")
+SMALL = SMALL_FLOATS + SMALL_INTEGERS
+"""What is stored, moved and cast, and computed with in a wider type. In memory an element takes two bytes (bfloat16) or one: those
+of 4 and 2 bits are in its low bits, and the others are zero. The names are those of the package ml_dtypes."""
+
+DTYPES = PLAIN + SMALL
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,6 +87,16 @@ class FunctionType:
 
 
 Type = TensorType | TupleType | FunctionType
+
+
+def bits_of(array: np.ndarray) -> np.ndarray:
+    """The array in the dtype of its storage, where numpy alone cannot write it or give its buffer."""
+    return array.view(storage_dtype(str(array.dtype)))
+
+
+def storage_dtype(dtype: str) -> str:
+    """The plain dtype that holds an element's bits in memory: of ``SMALL`` an unsigned integer, else itself."""
+    return dtype if dtype in PLAIN else "uint16" if dtype == "bfloat16" else "uint8"
 
 
 def tensor(dtype: str, *shape: Dim) -> TensorType:

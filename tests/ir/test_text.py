@@ -15,7 +15,7 @@ from aotc.ir.equal import first_difference
 from aotc.ir.expr import Constant, Expr, Function, If, Let, Module, Parameter, Tuple, TupleGetItem, Var, call
 from aotc.ir.parser import parse_module
 from aotc.ir.printer import module_text
-from aotc.ir.types import TensorType, TupleType, tensor
+from aotc.ir.types import DTYPES, TensorType, TupleType, tensor
 from aotc.ir.verify import verify
 
 
@@ -77,15 +77,16 @@ def test_layout_of_the_text() -> None:
     assert ": float32[1, 4, 4, 4]  # conv1\n  %1 = relu(%0) : float32[1, 4, 4, 4]  # act\n  return %1\n}" in printed
 
 
-@pytest.mark.parametrize(
-    "dtype", ["float16", "float32", "float64", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64", "bool"]
-)
+@pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("shape", [(), (0, 3), (1,), (3, 2), (5, 7)])
-def test_constants_of_every_dtype(dtype: str, shape: tuple[int, ...]) -> None:
+def test_constants_of_every_dtype(dtype: str, shape: tuple[int, ...], tmp_path: Path) -> None:
     rng = np.random.default_rng(0)
     data = np.asarray(rng.standard_normal(shape) * 100).astype(dtype)
     body = Tuple((Constant(data), Constant(data, origin="named"), Parameter("p", data)))
-    round_trip(Module({"main": Function((), body, "main")}, {"main": ("a", "b", "c")}))
+    module = Module({"main": Function((), body, "main")}, {"main": ("a", "b", "c")})
+    round_trip(module)
+    text.write(module, tmp_path / "m.aotc")
+    assert first_difference(module, text.read(tmp_path / "m.aotc", ops.ALL)) is None
 
 
 @pytest.mark.parametrize("value", [0.1, 1e-45, 3.4e38, -0.0, float("inf"), float("-inf"), float("nan"), 1e20])
