@@ -17,6 +17,7 @@ from aotc.packaging.elf_object import MACHINES, Blob, write_object
 from aotc.packaging.header import Header
 from aotc.packaging.manifest import Manifest
 from aotc.packaging.toolchain import Toolchain, compile_all, toolchain
+from aotc.packaging.weights_file import NO_HEADER
 
 CSRC = Path(__file__).resolve().parent.parent / "runtime" / "csrc"
 APPLICATION_SOURCES = ("aotc_loader.c",)  # the application's side, not part of a model's file
@@ -114,6 +115,7 @@ def _link(parts: Parts, tools: Toolchain, work: Path, path: Path) -> Header:
             _constant("aotc_manifest_size", struct.pack("<Q", len(manifest))),
             _constant("aotc_plan_size", struct.pack("<Q", len(parts.plan))),
             _constant("aotc_weights_size", struct.pack("<Q", parts.manifest.weights_size)),
+            _constant("aotc_weights_header", NO_HEADER),
             _constant("aotc_version", parts.manifest.aotc_version.encode() + b"\0"),
         ],
     )

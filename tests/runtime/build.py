@@ -12,6 +12,7 @@ from pathlib import Path
 from aotc.lowering.plan import ExecutionPlan
 from aotc.packaging.planfile import write_plan
 from aotc.packaging.stubs import stub_source
+from aotc.packaging.weights_file import NO_HEADER
 from tests.runtime.models import MODELS, PADDED_WEIGHTS
 
 HERE = Path(__file__).resolve().parent / "csrc"
@@ -66,8 +67,9 @@ def compile_objects(folder: Path, sources: list[Path], flavour: str) -> list[Pat
     return objects
 
 
-def blob_source(plan: bytes, weights: bytes, *, writable: bool = False) -> str:
-    """C that stands for what the linker adds. ``writable``: the plan can be changed in place, for the fuzzer."""
+def blob_source(plan: bytes, weights: bytes, *, writable: bool = False, header: bytes = NO_HEADER) -> str:
+    """C that stands for what the linker adds. ``writable``: the plan can be changed in place, for the fuzzer. ``header``: of a
+    file of weights beside the model."""
     const = "" if writable else "const "
 
     def array(name: str, section: str, data: bytes, kind: str) -> str:
@@ -81,6 +83,7 @@ def blob_source(plan: bytes, weights: bytes, *, writable: bool = False) -> str:
         + array("aotc_weights_data", ".aotc.weights", weights, "const ")
         + f'const char aotc_manifest_data[] = "{manifest.decode().replace(chr(34), chr(92) + chr(34))}";\n'
         + f"const uint64_t aotc_manifest_size = {len(manifest)};\n"
+        + f"const unsigned char aotc_weights_header[64] = {{{','.join(map(str, header))}}};\n"
         + 'const char aotc_version[] = "test";\n'
     )
 

@@ -10,6 +10,8 @@ extern const char aotc_manifest_data[]; /* JSON, then a zero byte that the size 
 extern const uint64_t aotc_manifest_size;
 extern const unsigned char aotc_weights_data[]; /* aligned to 64 */
 extern const uint64_t aotc_weights_size;
+/* Of the file of weights beside this one (packaging/weights_file.py); zeros where aotc_weights_data holds them. */
+extern const unsigned char aotc_weights_header[];
 extern const char aotc_version[]; /* of the aotc that built the file */
 
 /* In the order of the plan's kernel table; stubs.py writes it. */
