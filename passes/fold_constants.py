@@ -8,8 +8,9 @@ import numpy as np
 
 from aotc.errors import InvalidModel
 from aotc.ir.expr import Call, Constant, Expr, Function, If, Module, Parameter, Tuple
+from aotc.ir.symbols import is_planned
 from aotc.ir.types import TupleType, flatten
-from aotc.ir.visitor import rewrite_module
+from aotc.ir.visitor import rewrite_module, substitute
 from aotc.ops.interpret import evaluate_call
 from aotc.passes.options import Options
 from aotc.passes.weights import Weights
@@ -28,8 +29,10 @@ def fold_constants(module: Module, options: Options) -> Module:
 
 
 def _fold(node: Expr, weights: Weights) -> Expr | None:
-    if isinstance(node, If) and isinstance(node.condition, Constant):
-        return node.then if bool(node.condition.data) else node.otherwise
+    if isinstance(node, If):
+        return _chosen_branch(node)
+    if is_planned(node):
+        return None  # they are there for what they define and check
     if not isinstance(node, Call) or isinstance(node.op, Function):
         return None
     arrays = [arg.data for arg in node.args if isinstance(arg, (Constant, Parameter))]
@@ -42,6 +45,14 @@ def _fold(node: Expr, weights: Weights) -> Expr | None:
     if isinstance(node.type, TupleType):
         return Tuple(tuple(_leaf(node, np.asarray(each), weights, f".{i}") for i, each in enumerate(result)), node.origin)
     return _leaf(node, np.asarray(result), weights)
+
+
+def _chosen_branch(node: If) -> Expr | None:
+    """The branch of an ``If`` on a constant, in the place of the node, where its type is the node's."""
+    if not isinstance(node.condition, Constant):
+        return None
+    branch = node.then if bool(node.condition.data) else node.otherwise
+    return substitute(branch.body, dict(zip(branch.params, node.args, strict=True))) if branch.body.type == node.type else None
 
 
 def _worthwhile(node: Call, arrays: list[np.ndarray]) -> bool:

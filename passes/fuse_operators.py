@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from typing import cast
 
 from aotc.ir.expr import Call, Constant, Expr, Function, Module, Parameter, Var, call, children, with_children
+from aotc.ir.symbols import is_planned
 from aotc.ir.types import TensorType, TupleType, flatten
 from aotc.ir.visitor import map_functions, post_order, users, with_body
 from aotc.ops.base import Fusion, OpDef
@@ -161,7 +162,8 @@ class _Grouping:
 
 
 def _is_operator(node: Expr) -> bool:
-    return isinstance(node, Call) and isinstance(node.op, OpDef)
+    """Whether ``node`` is computed by a kernel."""
+    return isinstance(node, Call) and isinstance(node.op, OpDef) and not is_planned(node)
 
 
 def _name(node: Expr) -> str:

@@ -5,20 +5,46 @@ from __future__ import annotations
 import numpy as np
 
 from aotc import ops
-from aotc.ir.dims import DimExpr
-from aotc.ir.expr import Call, Constant, Expr, Function, Module
+from aotc.ir.dims import Dim, DimExpr, Symbol, as_symbol, bounds, symbols_of
+from aotc.ir.expr import Call, Constant, Expr, Function, Module, attributes_of
 from aotc.ir.types import INTEGERS, TensorType
-from aotc.ir.visitor import rewrite_module
+from aotc.ir.visitor import all_functions, calls_of, rewrite_module
+from aotc.ops.bind import bind_dims
 from aotc.ops.shape_values import value_of
 from aotc.passes.options import Options
 
-SOLVED_ALREADY = ("dims", "full", "arange")
+SOLVED_ALREADY = ("dims", "full", "arange", "define_dims", "check_dims", "anchor")
 
 
 def solve_shapes(module: Module, options: Options) -> Module:
     """Integer and boolean tensors whose value is known as dims at compile time become constants, or ``dims`` where
-    symbols remain."""
-    return rewrite_module(module, _solve)
+    symbols remain. A symbol whose definition turns out to be known so is replaced everywhere."""
+    while True:
+        module = rewrite_module(module, _solve)
+        known = _known_symbols(module)
+        if not known:
+            return module
+        module = bind_dims(module, known)
+
+
+def _known_symbols(module: Module) -> dict[str, Dim]:
+    """What the symbols are that ``define_dims`` takes from values known at compile time."""
+    known: dict[str, Dim] = {}
+    for function in all_functions(module):
+        for node in calls_of(function.body, ["define_dims"]):
+            value = value_of(node.args[0])
+            for dim, each in zip(attributes_of(node).dims, [] if value is None else value.ravel().tolist(), strict=False):
+                symbol = as_symbol(dim)
+                if symbol is not None and symbol.name not in symbols_of(each) and not _surely_outside(symbol, each):
+                    known[symbol.name] = each
+        if known:
+            break  # one function at a time: a value may mention symbols that were just found
+    return known
+
+
+def _surely_outside(symbol: Symbol, value: Dim) -> bool:
+    low, high = bounds(value)
+    return (high is not None and high < symbol.lower) or (symbol.upper is not None and low is not None and low > symbol.upper)
 
 
 def _solve(node: Expr) -> Expr | None:

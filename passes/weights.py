@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable
 import numpy as np
 
 from aotc.ir.expr import Constant, Expr, Module, Parameter
-from aotc.ir.visitor import post_order
+from aotc.ir.visitor import all_functions, post_order
 
 
 class Weights:
@@ -15,7 +15,7 @@ class Weights:
     shared by several layers stay shared."""
 
     def __init__(self, module: Module) -> None:
-        bodies = [function.body for function in module.functions.values()]
+        bodies = [function.body for function in all_functions(module)]
         self.taken = {node.name for node in post_order(*bodies) if isinstance(node, Parameter)}
         self.made: dict[tuple[object, ...], Parameter] = {}
         self.sources: list[Expr] = []  # keeps what ``made`` names by identity alive

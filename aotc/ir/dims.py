@@ -115,6 +115,15 @@ def symbol(name: str, lower: int = 0, upper: int | None = None) -> DimExpr:
     return DimExpr((((Symbol(name, lower, upper),), 1),))
 
 
+def as_symbol(dim: Dim) -> Symbol | None:
+    """The symbol that ``dim`` is by itself, else ``None``."""
+    if isinstance(dim, DimExpr) and len(dim.terms) == 1:
+        monomial, coefficient = dim.terms[0]
+        if coefficient == 1 and len(monomial) == 1 and isinstance(monomial[0], Symbol):
+            return monomial[0]
+    return None
+
+
 def floordiv(left: Dim, right: Dim) -> Dim:
     """``left // right`` rounded towards minus infinity; ``right`` is taken to be positive where it is symbolic."""
     if isinstance(left, int) and isinstance(right, int):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from aotc.ir.expr import Call, Constant, Expr, Function, Let, Module, Parameter, TupleGetItem, Var, children
+from aotc.ir.expr import Call, Constant, Expr, Function, Let, Loop, Module, Parameter, TupleGetItem, Var, children
 from aotc.ir.printer import attributes_text, functions_used, node_names
 
 
@@ -23,6 +23,7 @@ def first_difference(first: Module, second: Module, origins: bool = True) -> str
         ("entry points", list(first.functions), list(second.functions)),
         ("output names", dict(first.output_names), dict(second.output_names)),
         ("metadata", dict(first.metadata), dict(second.metadata)),
+        ("states", *({name: str(initial.type) for name, initial in module.states.items()} for module in (first, second))),
         ("bounds of symbols", *(_bounds(module) for module in (first, second))),
     ):
         if a != b:
@@ -111,6 +112,9 @@ class _Comparison:
                 pairs.append(("name", a.name, b.name))
             case (TupleGetItem(), TupleGetItem()):
                 pairs.append(("index", a.index, b.index))
+            case (Loop(), Loop()):
+                pairs += [("limit", str(a.limit), str(b.limit)), ("trips", str(a.trips), str(b.trips))]
+                pairs += [(f"number of {what}", len(x), len(y)) for what, x, y in _operand_groups(a, b)]
             case (Let(), Let()):
                 pairs.append(("variable", a.var.name, b.var.name))
         pairs += [("number of children", len(_below(a)), len(_below(b))), ("type", str(a.type), str(b.type))]
@@ -133,6 +137,12 @@ class _Comparison:
 def _below(node: Expr) -> tuple[Expr, ...]:
     """Children within the function; functions passed on are compared by themselves."""
     return () if isinstance(node, Function) else children(node)
+
+
+def _operand_groups(a: Loop, b: Loop) -> list[tuple[str, tuple[Expr, ...], tuple[Expr, ...]]]:
+    return [
+        ("carried values", a.initial, b.initial), ("scanned tensors", a.scanned, b.scanned), ("captured values", a.captured, b.captured),
+    ]  # fmt: skip
 
 
 def _op_name(node: Call) -> str:

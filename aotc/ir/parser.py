@@ -13,7 +13,7 @@ import numpy as np
 
 from aotc.errors import InvalidModel
 from aotc.ir import dims
-from aotc.ir.expr import Attributes, Constant, Expr, Function, If, Let, Module, Parameter, Tuple, TupleGetItem, Var, call
+from aotc.ir.expr import Attributes, Constant, Expr, Function, If, Let, Loop, Module, Parameter, Tuple, TupleGetItem, Var, call
 from aotc.ir.lexer import Token, shown
 from aotc.ir.literals import LiteralReader, symbol_name
 from aotc.ir.printer import VERSION
@@ -60,6 +60,7 @@ class _Parser(LiteralReader):
         metadata: dict[str, str] = {}
         outputs: dict[str, tuple[str, ...]] = {}
         entries: dict[str, Function] = {}
+        states: dict[str, Constant] = {}
         self.skip_lines()
         while self.at < len(self.tokens):
             token = self.take()
@@ -72,14 +73,21 @@ class _Parser(LiteralReader):
                 self.end_of_line()
             elif token.text == "param":
                 self.parameter_line()
+            elif token.text == "state":
+                name = self.string()
+                self.expect(":")
+                type_ = self.tensor_type()
+                self.expect("=")
+                data = self.array(type_)
+                states[name] = Constant(data, self.end_of_line())
             elif token.text in ("entry", "fn"):
                 label, function, names = self.function(token)
                 if token.text == "entry":
                     entries[label], outputs[label] = function, names
             else:
-                raise self.error(f"expected symbol, metadata, param, fn or entry, found {shown(token)}", token)
+                raise self.error(f"expected symbol, metadata, param, state, fn or entry, found {shown(token)}", token)
             self.skip_lines()
-        return Module(entries, outputs, metadata)
+        return Module(entries, outputs, metadata, states)
 
     def symbol_line(self) -> None:
         token = self.take()
@@ -190,12 +198,9 @@ class _Parser(LiteralReader):
             body = self.operand()
             return lambda origin, _: Let(cast(Var, var), value, body, origin)
         if self.accept("if"):
-            condition = self.operand()
-            self.expect("then")
-            then = self.operand()
-            self.expect("else")
-            otherwise = self.operand()
-            return lambda origin, _: If(condition, then, otherwise, origin)
+            return self.branches()
+        if self.accept("loop"):
+            return self.loop()
         if self.accept("("):
             items = self.separated(")", self.operand)[0]
             return lambda origin, _: Tuple(tuple(items), origin)
@@ -206,6 +211,52 @@ class _Parser(LiteralReader):
             self.expect("]")
             return lambda origin, _: TupleGetItem(whole, index, origin)
         return self.call()
+
+    def branches(self) -> Callable[[str, Type | None], Expr]:
+        token = self.peek()
+        condition = self.operand()
+        self.expect("then")
+        then = self.body()
+        self.expect("else")
+        otherwise = self.body()
+        self.expect("(")
+        args = self.separated(")", self.operand)[0]
+
+        def build(origin: str, written: Type | None) -> Expr:
+            if written is None:
+                raise self.error("an if needs its type: 'if %c then @f else @g(%x) : float32[n]'", token)
+            return If(condition, then, otherwise, tuple(args), written, origin)
+
+        return build
+
+    def loop(self) -> Callable[[str, Type | None], Expr]:
+        body = self.body()
+        parts: dict[str, list[Expr]] = {}
+        for name in ("while", "carried", "scanned", "captured"):
+            parts[name] = []
+            if self.accept(name):
+                self.expect("(")
+                parts[name] = self.separated(")", self.operand)[0]
+        limit = self.dim_in_brackets() if self.accept("limit") else None
+        self.expect("trips")
+        trips = self.dim_in_brackets()
+        iteration = self.dim_in_brackets() if self.accept("iteration") else None
+        condition = next(iter(parts["while"]), None)
+        operands = [tuple(parts[name]) for name in ("carried", "scanned", "captured")]
+        return lambda origin, _: Loop(body, trips, condition, *operands, limit, iteration, origin)
+
+    def dim_in_brackets(self) -> dims.Dim:
+        self.expect("(")
+        dim = self.dim()
+        self.expect(")")
+        return dim
+
+    def body(self) -> Function:
+        token = self.peek()
+        operand = self.operand()
+        if not isinstance(operand, Function):
+            raise self.error("expected a function such as @body", token)
+        return operand
 
     def call(self) -> Callable[[str, Type | None], Expr]:
         token = self.take()

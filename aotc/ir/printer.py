@@ -27,8 +27,10 @@ import numpy as np
 
 from aotc.errors import InvalidModel
 from aotc.ir.dims import Dim, DimExpr, Symbol, symbols_of
-from aotc.ir.expr import Attributes, Call, Constant, Expr, Function, If, Let, Module, Parameter, Tuple, TupleGetItem, Var, children
-from aotc.ir.types import FunctionType, TensorType, TupleType, Type
+from aotc.ir.expr import (
+    Attributes, Call, Constant, Expr, Function, If, Let, Loop, Module, Parameter, Tuple, TupleGetItem, Var, bodies, children,
+)  # fmt: skip
+from aotc.ir.types import FunctionType, TensorType, TupleType, Type, bits_of
 from aotc.ir.visitor import post_order
 
 VERSION = 1
@@ -42,7 +44,7 @@ _DOTTED_NAME = re.compile(r"[\w./~]+", re.ASCII)
 def array_hash(array: np.ndarray) -> str:
     """The name of an array by its content: the start of SHA-256 over dtype, shape and bytes."""
     digest = hashlib.sha256(f"{array.dtype}{array.shape}".encode())
-    digest.update(np.ascontiguousarray(array).data if array.size else b"")
+    digest.update(bits_of(np.ascontiguousarray(array)).data if array.size else b"")
     return digest.hexdigest()[:HASH_LENGTH]
 
 
@@ -55,6 +57,7 @@ def module_text(module: Module) -> tuple[str, dict[str, np.ndarray]]:
     lines += [_symbol_line(symbol) for symbol in _symbols(list(functions)).values()]
     lines += [f"metadata {json.dumps(key)}: {json.dumps(value)}" for key, value in module.metadata.items()]
     lines += [printer.parameter_line(parameter) for parameter in _parameters(functions)]
+    lines += [printer.state_line(name, initial) for name, initial in module.states.items()]
     entries = {id(function): name for name, function in module.functions.items()}
     for function in functions:
         lines += ["", *printer.function_lines(function, module.output_names.get(entries.get(id(function), "")))]
@@ -141,6 +144,9 @@ class _Printer:
     def parameter_line(self, parameter: Parameter) -> str:
         return f"param {parameter_name(parameter)}: {parameter.type} = {self.array(parameter.data)}{_origin(parameter.origin)}"
 
+    def state_line(self, name: str, initial: Constant) -> str:
+        return f"state {json.dumps(name)}: {initial.type} = {self.array(initial.data)}{_origin(initial.origin)}"
+
     def array(self, array: np.ndarray) -> str:
         if _is_small(array):
             return f"({', '.join(attribute_text(value) for value in array.ravel().tolist())})"
@@ -197,9 +203,20 @@ class _Printer:
             case Let():
                 return f"let {var_name(node.var)} = {below[0]} in {below[1]}"
             case If():
-                return f"if {below[0]} then {below[1]} else {below[2]}"
+                return f"if {below[0]} then {self.label(node.then)} else {self.label(node.otherwise)}({', '.join(below[1:])})"
+            case Loop():
+                return self.loop(node, below)
             case _:
                 raise TypeError(f"{type(node).__name__} has no line of its own")
+
+    def loop(self, node: Loop, below: list[str]) -> str:
+        parts = {"while": [] if node.condition is None else [below.pop(0)]}
+        for name, operands in (("carried", node.initial), ("scanned", node.scanned), ("captured", node.captured)):
+            parts[name], below = below[: len(operands)], below[len(operands) :]
+        given = " ".join(f"{name}({', '.join(values)})" for name, values in parts.items() if values)
+        limit = "" if node.limit is None else f" limit({node.limit})"
+        iteration = "" if node.iteration is None else f" iteration({node.iteration})"
+        return f"loop {self.label(node.body)} {given}{limit} trips({node.trips}){iteration}"
 
 
 def _called_functions(module: Module) -> list[Function]:
@@ -228,6 +245,8 @@ def functions_used(function: Function) -> list[Function]:
             found.setdefault(id(node.op), node.op)
         elif isinstance(node, Function):
             found.setdefault(id(node), node)
+        for body in bodies(node):
+            found.setdefault(id(body), body)
     return list(found.values())
 
 
@@ -247,13 +266,18 @@ def _symbols(functions: Iterable[Function]) -> dict[str, Symbol]:
     found: dict[str, Symbol] = {}
     for function in functions:
         for node in [*function.params, *post_order(function.body, into_functions=False)]:
-            for symbol in symbols_of(*dims_of_type(node.type)).values():
+            for symbol in symbols_of(*dims_of_node(node)).values():
                 found.setdefault(symbol.name, symbol)
-            if isinstance(node, Call):
-                values = tuple(value for _, value in _attribute_items(node.attrs))
-                for symbol in symbols_of(*dims_of_attribute(values)).values():
-                    found.setdefault(symbol.name, symbol)
     return found
+
+
+def dims_of_node(node: Expr) -> Iterator[Dim]:
+    """All dims of a node's type, and the symbolic ones that stand in its attributes."""
+    yield from dims_of_type(node.type)
+    if isinstance(node, Call):
+        yield from dims_of_attribute(tuple(value for _, value in _attribute_items(node.attrs)))
+    if isinstance(node, Loop):
+        yield from (dim for dim in (node.trips, node.limit, node.iteration) if dim is not None)
 
 
 def dims_of_attribute(value: Any) -> Iterator[Dim]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
-from aotc.ir.expr import Call, Constant, Expr, Function, If, Let, Module, Parameter, Tuple, TupleGetItem, Var, children
+from aotc.ir.expr import Call, Constant, Expr, Function, Let, Module, Parameter, Tuple, TupleGetItem, Var, children
 from aotc.ir.types import TensorType, TupleType
 from aotc.ir.visitor import post_order, with_body
 
@@ -26,8 +26,8 @@ class Tapped:
 def tap(module: Module, choose: Callable[[Expr], bool] | None = None, entry: str = "main") -> Tapped:
     """``module`` with the tensors for which ``choose`` holds as extra outputs of ``entry``, in order of computation.
 
-    By default these are the results of all calls. Tuples are tapped field by field. Nodes that are computed only in
-    one branch of an ``If``, or that depend on a variable bound by ``Let``, cannot be seen from outside and are left
+    By default these are the results of all calls. Tuples are tapped field by field. Nodes in the bodies of
+    ``If`` and ``Loop``, and those that depend on a variable bound by ``Let``, cannot be seen from outside and are left
     out. An extra output is named by its node's origin, else by its operator; numbered where a name is taken.
     """
     function = module.functions[entry]
@@ -43,7 +43,7 @@ def tap(module: Module, choose: Callable[[Expr], bool] | None = None, entry: str
         return Tapped(module, (), ())
     functions = {**module.functions, entry: with_body(function, Tuple(tuple(outputs)))}
     named = {**module.output_names, entry: (*module.output_names[entry], *names)}
-    return Tapped(Module(functions, named, module.metadata), tuple(tensors), names)
+    return Tapped(module.with_functions(functions, named), tuple(tensors), names)
 
 
 def last_of_each_origin(function: Function) -> dict[str, Expr]:
@@ -54,20 +54,13 @@ def last_of_each_origin(function: Function) -> dict[str, Expr]:
 def visible_nodes(function: Function) -> list[Expr]:
     """The nodes, in order, that are computed on every run and stand for one value each."""
     hidden: set[Expr] = set()
-    always: set[Expr] = set()
-    stack: list[Expr] = [function.body]
-    while stack:
-        node = stack.pop()
-        if node not in always:
-            always.add(node)
-            stack.extend((node.condition,) if isinstance(node, If) else children(node))
     order = post_order(function.body, into_functions=False)
     bound = {node.var for node in order if isinstance(node, Let)}
     for node in order:
         below: Iterable[Expr] = (node.value,) if isinstance(node, Let) else children(node)
         if node in bound or (not isinstance(node, Function) and any(child in hidden for child in below)):
             hidden.add(node)
-    return [node for node in order if node in always and node not in hidden]
+    return [node for node in order if node not in hidden]
 
 
 def _tensors(node: Expr) -> list[Expr]:

@@ -3,24 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import fields, is_dataclass
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
 from aotc.errors import InvalidModel
-from aotc.ir.dims import Dim, DimExpr, Symbol, symbols_of
-from aotc.ir.expr import Call, Constant, Expr, Function, If, Let, Module, Parameter, Tuple, TupleGetItem, Var, call
-from aotc.ir.printer import dims_of_attribute, dims_of_type, functions_used
+from aotc.ir.dims import DimExpr, Symbol, symbols_of
+from aotc.ir.expr import Call, Constant, Expr, Function, If, Let, Loop, Module, Parameter, Tuple, TupleGetItem, Var, bodies, call
+from aotc.ir.printer import dims_of_node, dims_of_type, functions_used
+from aotc.ir.symbols import is_planned, symbols_defined
 from aotc.ir.types import FunctionType, TensorType, Type, flatten
-from aotc.ir.visitor import free_vars, post_order
+from aotc.ir.visitor import all_functions, free_vars, post_order
 
-NOT_IN_PRIMITIVE = (Let, If, Parameter, Function)
+NOT_IN_PRIMITIVE = (Let, If, Loop, Parameter, Function)
 
 
 def verify(module: Module) -> None:
     """Raises InvalidModel at the first broken rule: types as computed anew, no free variables, names unique, symbolic
-    dims defined by inputs, output names complete, primitive functions small and closed. Graphs cannot be cyclic, since
+    dims defined by inputs or nodes, output names complete, primitive functions small and closed. Graphs cannot be cyclic, since
     nodes are immutable.
     """
     parameters: dict[str, Parameter] = {}
@@ -29,6 +30,7 @@ def verify(module: Module) -> None:
         outputs = module.output_names.get(name)
         if outputs is None or len(outputs) != len(flatten(function.body.type)):
             raise InvalidModel(f"{name}: has {len(flatten(function.body.type))} outputs and the names {outputs}")
+        _check_states(name, function, module)
         _check_symbols(name, function)
         pending = [function]
         while pending:
@@ -64,10 +66,10 @@ def verify_fused(module: Module) -> None:
     """The rules for a module after ``fuse_operators``: entry points hold only calls of primitive functions, tuples and
     leaves, and what is not a scalar reaches a primitive function as an argument."""
     verify(module)
-    for name, function in module.functions.items():
+    for function in all_functions(module):
         for node in post_order(function.body):
-            if isinstance(node, Call) and not (isinstance(node.op, Function) and node.op.primitive):
-                raise InvalidModel(f"{name}: {node.op.name}{_from(node)} was not fused into a primitive function")
+            if isinstance(node, Call) and not is_planned(node) and not (isinstance(node.op, Function) and node.op.primitive):
+                raise InvalidModel(f"{function.name}: {node.op.name}{_from(node)} was not fused into a primitive function")
             if isinstance(node, Call) and isinstance(node.op, Function):
                 for inner in post_order(node.op.body):
                     if isinstance(inner, Constant) and inner.data.ndim:
@@ -104,8 +106,8 @@ def _computed_type(node: Expr) -> Type | None:
             return Tuple(node.fields).type
         case TupleGetItem():
             return TupleGetItem(node.value, node.index, node.origin).type
-        case If():
-            return If(node.condition, node.then, node.otherwise, node.origin).type
+        case If() | Loop():
+            return replace(node).type  # building it checks it
         case Let():
             return node.body.type
         case _:
@@ -118,8 +120,16 @@ def _check_in_primitive(where: str, node: Expr) -> None:
         raise InvalidModel(f"{where}: a primitive function holds operator calls, variables and scalars, not {what}")
 
 
+def _check_states(name: str, function: Function, module: Module) -> None:
+    results = zip(module.output_names[name], flatten(function.body.type), strict=True)
+    for label, type_ in [*((param.name, param.type) for param in function.params), *results]:
+        if label in module.states and module.states[label].type != type_:
+            raise InvalidModel(f"{name}: {label!r} is {type_}, while the state of that name is {module.states[label].type}")
+
+
 def _check_symbols(name: str, function: Function) -> None:
-    """Each symbol used must be, by itself or times a number plus a number, a dim of some input: there the runtime reads it."""
+    """Each symbol used must be, by itself or times a number plus a number, a dim of some input, where the runtime reads it, or
+    be defined by a node that runs before."""
     defined: dict[str, Symbol] = {}
     for param in function.params:
         if isinstance(param.type, FunctionType):
@@ -130,14 +140,27 @@ def _check_symbols(name: str, function: Function) -> None:
                 if (other.lower, other.upper) != (symbol.lower, symbol.upper):
                     raise InvalidModel(f"{name}: the dim {symbol} has other bounds in the input {param.name!r} than before")
     alone = {symbol.name for param in function.params for t in flatten(param.type) for symbol in _alone(t)}
-    for node in [*function.params, *post_order(function.body)]:
-        used: list[Dim] = list(dims_of_type(node.type))
-        if isinstance(node, Call) and is_dataclass(node.attrs):
-            used += dims_of_attribute(tuple(getattr(node.attrs, f.name) for f in fields(node.attrs)))
-        for symbol in symbols_of(*used).values():
-            if symbol.name not in alone:
+    _check_uses(name, function, frozenset(alone))
+
+
+def _check_uses(name: str, function: Function, known: frozenset[str]) -> None:
+    order = post_order(function.body)
+    own: dict[str, Expr] = {}
+    for node in order:
+        for symbol_name in symbols_defined(node):
+            if symbol_name in known or own.setdefault(symbol_name, node) is not node:
+                raise InvalidModel(f"{name}: the dim {symbol_name}{_from(node)} is defined twice")
+    known = known | frozenset(own)
+    for node in [*function.params, *order]:
+        for symbol in symbols_of(*dims_of_node(node)).values():
+            if symbol.name not in known:
                 what: Any = node.op.name if isinstance(node, Call) else getattr(node, "name", type(node).__name__)
-                raise InvalidModel(f"{name}: {what}{_from(node)} needs the dim {symbol}, which no dim of an input determines")
+                raise InvalidModel(
+                    f"{name}: {what}{_from(node)} needs the dim {symbol}, which no dim of an input determines and no node defines"
+                )
+    for node in order:
+        for body in bodies(node):
+            _check_uses(f"{name}/{body.name or 'body'}", body, known)
 
 
 def _alone(tensor: TensorType) -> list[Symbol]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 
-from aotc.ir.expr import Call, Expr, Function, Let, Module, Var, children, with_children
+from aotc.ir.expr import Call, Expr, Function, Let, Module, Var, bodies, children, with_bodies, with_children
 
 Rule = Callable[[Expr], "Expr | None"]
 
@@ -81,11 +81,32 @@ def with_body(function: Function, body: Expr) -> Function:
 
 
 def map_functions(module: Module, change: Callable[[Function], Function]) -> Module:
-    """Each entry point replaced by ``change`` of it; the same module where nothing changed."""
-    functions = {name: change(function) for name, function in module.functions.items()}
+    """Each entry point, and each body of an ``If`` or ``Loop`` in it, replaced by ``change`` of it; the same module where
+    nothing changed."""
+    functions = {name: _map_nested(function, change) for name, function in module.functions.items()}
     if all(functions[name] is module.functions[name] for name in functions):
         return module
-    return Module(functions, module.output_names, module.metadata)
+    return module.with_functions(functions)
+
+
+def _map_nested(function: Function, change: Callable[[Function], Function]) -> Function:
+    changed = change(function)
+    return rewrite_body(changed, lambda node: _map_bodies(node, change))
+
+
+def _map_bodies(node: Expr, change: Callable[[Function], Function]) -> Expr | None:
+    return with_bodies(node, [_map_nested(body, change) for body in bodies(node)]) if bodies(node) else None
+
+
+def all_functions(module: Module) -> list[Function]:
+    """The entry points and, behind each, the bodies of its ``If`` and ``Loop`` nodes, nested ones too."""
+    found: list[Function] = []
+    stack = list(reversed(list(module.functions.values())))
+    while stack:
+        function = stack.pop()
+        found.append(function)
+        stack += [body for node in reversed(post_order(function.body)) for body in reversed(bodies(node))]
+    return found
 
 
 def calls_of(root: Expr, names: Iterable[str] = ()) -> list[Call]:

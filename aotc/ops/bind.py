@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 from aotc.errors import InvalidOption
 from aotc.ir.dims import RESERVED, Dim, DimExpr, Symbol, bounds, floordiv, substitute, symbol, symbols_of
-from aotc.ir.expr import Call, Expr, Function, Module, Var, call, children, with_children
+from aotc.ir.expr import Call, Expr, Function, If, Loop, Module, Var, bodies, call, children, loop_operands, with_children
 from aotc.ir.types import TensorType, TupleType, Type
-from aotc.ir.visitor import map_functions, post_order
+from aotc.ir.visitor import post_order
 from aotc.ops.shape_values import with_dims
 
 
@@ -18,7 +19,7 @@ def bind_dims(module: Module, values: Mapping[str, Dim]) -> Module:
     if not values:
         return module
     done: dict[int, Function] = {}
-    return map_functions(module, lambda function: _bind_function(function, values, done))
+    return module.with_functions({name: _bind_function(function, values, done) for name, function in module.functions.items()})
 
 
 def _bind_function(function: Function, values: Mapping[str, Dim], done: dict[int, Function]) -> Function:
@@ -40,7 +41,18 @@ def _bind_node(node: Expr, below: Sequence[Expr], values: Mapping[str, Dim], don
     if isinstance(node, Call):
         op = _bind_function(node.op, values, done) if isinstance(node.op, Function) else node.op
         return call(op, below, with_dims(node.attrs, lambda dim: substitute(dim, values)), node.origin)
+    if isinstance(node, (If, Loop)):
+        return _bind_control(node, below, values, [_bind_function(body, values, done) for body in bodies(node)])
     return with_children(node, below)
+
+
+def _bind_control(node: If | Loop, below: Sequence[Expr], values: Mapping[str, Dim], new: Sequence[Function]) -> Expr:
+    if isinstance(node, If):
+        type_ = _bind_type(node.type, values)
+        return replace(node, condition=below[0], then=new[0], otherwise=new[1], args=tuple(below[1:]), type=type_)
+    dims = {name: getattr(node, name) for name in ("trips", "limit", "iteration")}
+    bound = {name: None if dim is None else substitute(dim, values) for name, dim in dims.items()}
+    return replace(node, body=new[0], **loop_operands(node, below), **bound)
 
 
 def _bind_type(type_: Type, values: Mapping[str, Dim]) -> Type:

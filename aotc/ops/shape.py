@@ -100,6 +100,20 @@ class DimsAttributes(Attributes):
 
 
 @dataclass(frozen=True, slots=True)
+class DefineDimsAttributes(Attributes):
+    """What each value is: a symbol, which this defines, or a dim that it must be equal to."""
+
+    dims: tuple[Dim, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class CheckDimsAttributes(Attributes):
+    """Pairs of dims that must be equal."""
+
+    pairs: tuple[tuple[Dim, Dim], ...]
+
+
+@dataclass(frozen=True, slots=True)
 class TriluAttributes(Attributes):
     """Keeps the upper or lower triangle of the last two axes, from diagonal ``k``; the rest is zero."""
 
@@ -273,6 +287,31 @@ def _dims(attrs: DimsAttributes) -> np.ndarray:
     return values.reshape(()) if attrs.scalar else values
 
 
+def _define_dims_relation(types: Sequence[TensorType], attrs: DefineDimsAttributes) -> TensorType:
+    values = types[0]
+    if values.dtype != "int64" or values.shape not in ((len(attrs.dims),), ()) or (not values.rank and len(attrs.dims) != 1):
+        raise InvalidModel(f"takes int64[{len(attrs.dims)}], or int64[] for one dim, not {values}")
+    return values
+
+
+def _define_dims(attrs: DefineDimsAttributes, values: np.ndarray) -> np.ndarray:
+    """The values, which the dims must be; the interpreter has put in numbers for the symbols."""
+    if list(attrs.dims) != np.ravel(values).tolist():
+        raise InvalidModel(f"the dims must be {list(attrs.dims)}, not {np.ravel(values).tolist()}")
+    return values
+
+
+def _check_dims(attrs: CheckDimsAttributes, x: np.ndarray) -> np.ndarray:
+    for left, right in attrs.pairs:
+        if left != right:
+            raise InvalidModel(f"the dims {left} and {right} must be equal")
+    return x
+
+
+def _same_as_first(types: Sequence[TensorType], attrs: Any) -> TensorType:
+    return types[0]
+
+
 def _trilu_relation(types: Sequence[TensorType], attrs: TriluAttributes) -> TensorType:
     if types[0].rank < 2:
         raise InvalidModel(f"takes a tensor of rank 2 or more, not {format_shape(types[0].shape)}")
@@ -308,8 +347,15 @@ arange = OpDef("arange", _full_relation, _arange, Fusion.INJECTIVE, ArangeAttrib
 shape_of = OpDef("shape_of", _int64_of_rank, lambda attrs, x: np.array(x.shape, "int64"), Fusion.OPAQUE, NoAttributes, 1, True)
 dims = OpDef("dims", _dims_relation, _dims, Fusion.ELEMENTWISE, DimsAttributes, 0, True)
 trilu = OpDef("trilu", _trilu_relation, _trilu, Fusion.INJECTIVE, TriluAttributes)
+define_dims = OpDef("define_dims", _define_dims_relation, _define_dims, Fusion.OPAQUE, DefineDimsAttributes)
+"""Its argument, whose elements are from here on known as the dims of its attribute: symbols that stand for a size found while
+the model runs. Bounds of the symbols are checked then."""
+check_dims = OpDef("check_dims", _same_as_first, _check_dims, Fusion.OPAQUE, CheckDimsAttributes)
+"""Its argument, after a check that dims which only a run tells are equal."""
+anchor = OpDef("anchor", _same_as_first, lambda attrs, x, *definers: x, Fusion.OPAQUE, NoAttributes, None)
+"""Its first argument. The others are what must run although no result needs them: definitions and checks of dims."""
 
 __all__ = [
-    "arange", "broadcast_to", "concat", "dims", "full", "layout_transform", "pad", "reshape", "shape_of", "slice_", "tile",
+    "anchor", "arange", "broadcast_to", "check_dims", "concat", "define_dims", "dims", "full", "layout_transform", "pad", "reshape", "shape_of", "slice_", "tile",
     "transpose", "trilu",
 ]  # fmt: skip

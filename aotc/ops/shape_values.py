@@ -62,6 +62,8 @@ def _compute(node: Expr, args: list[np.ndarray | None]) -> np.ndarray | None:
     if not isinstance(node, Call) or isinstance(node.op, Function):
         return None
     operator = cast(OpDef, node.op)
+    if operator.name == "define_dims":
+        return _objects(cast(Any, node.attrs).dims).reshape(node.type.shape)  # type: ignore[union-attr]
     if not operator.shape_value or any(arg is None for arg in args):
         return None
     if operator.name == "shape_of":

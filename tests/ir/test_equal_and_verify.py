@@ -157,7 +157,8 @@ def test_sound_modules() -> None:
     verify(one(ops.relu(X), X))
     m = Var("m", tensor("float32", 32 * N + 1))
     verify(one(ops.full(shape=(N,), value=0.0, dtype="float32"), m))
-    verify(one(If(Constant(np.array(True)), X, ops.relu(X)), X))
+    a, b = Var("a", X.type), Var("b", X.type)
+    verify(one(If(Constant(np.array(True)), Function((a,), a), Function((b,), ops.relu(b)), (X,), X.type), X))
     verify(one(TupleGetItem(ops.top_k(X, k=1, axis=1, largest=True, sorted=True), 1), X))
 
 

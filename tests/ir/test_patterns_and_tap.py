@@ -111,10 +111,11 @@ def test_choice_names_and_tuples() -> None:
 def test_what_cannot_be_seen_from_outside_is_left_out() -> None:
     v = Var("v", X.type)
     inside = ops.relu(v, origin="inside")
-    branch = ops.exp(X, origin="branch")
+    a, b = Var("a", X.type), Var("b", X.type)
+    branch, other = Function((a,), ops.exp(a, origin="branch")), Function((b,), b)
     always = ops.negative(X, origin="always")
     condition = ops.all_(ops.greater(X, number(0)), axes=(0,), keepdims=False, origin="condition")
-    body = ops.add(Let(v, X, inside), If(condition, branch, always), origin="end")
+    body = ops.add(Let(v, X, inside), If(condition, branch, other, (always,), X.type), origin="end")
     module = Module({"main": Function((X,), ops.add(body, always), "main")}, {"main": ("y",)})
     tapped = tap(module)
     verify(tapped.module)

@@ -12,7 +12,7 @@ from aotc.errors import InvalidModel
 from aotc.ir import text
 from aotc.ir.dims import symbol
 from aotc.ir.equal import first_difference
-from aotc.ir.expr import Constant, Expr, Function, If, Let, Module, Parameter, Tuple, TupleGetItem, Var, call
+from aotc.ir.expr import Constant, Expr, Function, If, Let, Loop, Module, Parameter, Tuple, TupleGetItem, Var, call
 from aotc.ir.parser import parse_module
 from aotc.ir.printer import module_text
 from aotc.ir.types import DTYPES, TensorType, TupleType, tensor
@@ -44,17 +44,26 @@ def everything() -> Module:
     v = Var("v", again.type)
     bound = Let(v, again, ops.multiply(v, v), origin="let")
     condition = Constant(np.array(True))
-    chosen = If(condition, bound, h, origin="if")
+    first, other = (Var("a", bound.type), Var("b", h.type)), (Var("a", bound.type), Var("b", h.type))
+    chosen = If(condition, Function(first, first[0], "then"), Function(other, other[1], "else"), (bound, h), h.type, "if")
     pair = Tuple((chosen, ops.add(x, small)))
     reshaped = ops.reshape(TupleGetItem(pair, 0), shape=(b * 10,), origin="reshape")
     top = ops.top_k(x, k=2, axis=1, largest=True, sorted=True)
     constant = Constant(np.arange(100, dtype="int64"), origin="table")
-    body = Tuple((reshaped, pair, Tuple((top,)), Tuple(()), constant, ops.add(y, y)))
-    outputs = ("r", "c", "s", "values", "indices", "table", "y")
+    size = symbol("u0", 0, 7)
+    known = ops.define_dims(Constant(np.array([3])), dims=(size,), origin="size")
+    checked = ops.check_dims(x, pairs=((b, 4), (size, 3)))
+    i, s, r, c = Var("i", tensor("int64")), Var("s", x.type), Var("r", tensor("float32", 4)), Var("c", tensor("float32", 4))
+    step = Function((i, s, r, c), Tuple((condition, ops.add(s, ops.add(r, c)), ops.negative(r))), "step")
+    loop = Loop(step, symbol("u1", 0), condition, (x,), (x,), (Constant(np.zeros(4, "float32")),), limit=b, iteration=symbol("i0", 0))
+    looped = ops.anchor(TupleGetItem(loop, 1), known, checked)
+    body = Tuple((reshaped, pair, Tuple((top,)), Tuple(()), constant, ops.add(y, y), looped))
+    outputs = ("r", "c", "s", "values", "indices", "table", "y", "stacked")
     return Module(
         {"main": Function((x, y), body, "main"), "second": Function((x,), ops.dense(x, weight), "2")},
         {"main": outputs, "second": ("o",)},
         {"labels": 'a "b"\nc'},
+        {"cache": Constant(np.zeros((2, 50), "float32"), "past")},
     )
 
 

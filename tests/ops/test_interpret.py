@@ -8,7 +8,7 @@ import pytest
 from aotc import ops
 from aotc.errors import InvalidModel, InvalidOption
 from aotc.ir.dims import symbol
-from aotc.ir.expr import Constant, Function, If, Let, Module, Parameter, Tuple, TupleGetItem, Var, call
+from aotc.ir.expr import Constant, Function, If, Let, Loop, Module, Parameter, Tuple, TupleGetItem, Var, call
 from aotc.ir.types import tensor
 from aotc.ops.bind import bind_dims, bind_inputs
 from aotc.ops.interpret import interpret
@@ -50,7 +50,9 @@ def test_dtypes_and_counts_that_do_not_fit() -> None:
 def test_every_kind_of_expression() -> None:
     x, flag, y = Var("x", tensor("float32", 2)), Var("flag", tensor("bool")), Var("y", tensor("float32", 2))
     double = Function((y,), ops.add(y, y), "double", primitive=True)
-    branch = If(flag, call(double, [x]), Let(y, ops.negative(x), ops.multiply(y, y)))
+    a, b = Var("a", x.type), Var("b", x.type)
+    then, otherwise = Function((a,), call(double, [a])), Function((b,), Let(y, ops.negative(b), ops.multiply(y, y)))
+    branch = If(flag, then, otherwise, (x,), x.type)
     pair = Tuple((branch, Parameter("w", np.float32([5]))))
     body = Tuple((TupleGetItem(pair, 0), TupleGetItem(pair, 1), Constant(np.int64(7))))
     function = Function((x, flag), body)
@@ -61,8 +63,10 @@ def test_every_kind_of_expression() -> None:
 
 def test_only_the_chosen_branch_is_computed() -> None:
     x, flag = Var("x", tensor("int64", 1)), Var("flag", tensor("bool"))
-    out_of_range = ops.gather(Constant(np.float32([1])), x)
-    function = Function((x, flag), If(flag, out_of_range, ops.full(shape=(1,), value=0, dtype="float32")))
+    a, b = Var("a", x.type), Var("b", x.type)
+    out_of_range = Function((a,), ops.gather(Constant(np.float32([1])), a))
+    zero = Function((b,), ops.full(shape=(1,), value=0, dtype="float32"))
+    function = Function((x, flag), If(flag, out_of_range, zero, (x,), tensor("float32", 1)))
     assert interpret(function, [np.array([9]), np.array(False)])[0].tolist() == [0]
 
 
@@ -101,3 +105,38 @@ def test_bind_inputs() -> None:
     ):
         with pytest.raises(InvalidOption, match=message):
             bind_inputs(module(), shapes)  # type: ignore[arg-type]
+
+
+def test_sizes_found_while_running() -> None:
+    """The first n of x, where n is an input: n becomes a dim."""
+    x, n = Var("x", tensor("float32", 5)), Var("n", tensor("int64"))
+    size = symbol("u0", 0, 5)
+    count = ops.define_dims(n, dims=(size,), origin="count")
+    prefix = ops.slice_(x, begins=(0,), ends=(size,), steps=(1,))
+    function = Function((x, n), ops.anchor(ops.add(prefix, prefix), count))
+    given = np.arange(5, dtype="float32")
+    assert [interpret(function, [given, np.array(k)])[0].tolist() for k in (3, 0)] == [[0, 2, 4], []]
+    with pytest.raises(InvalidModel, match="count: u0 must be from 0 to 5, not 6"):
+        interpret(function, [given, np.array(6)])
+    check = ops.check_dims(x, pairs=((size, 2),))
+    with pytest.raises(InvalidModel, match="must be equal"):
+        interpret(Function((x, n), ops.anchor(check, count)), [given, np.array(3)])
+
+
+def test_loops() -> None:
+    """Running sums of rows, stacked, until one exceeds a bound; a carried vector grows by one element each time."""
+    rows, bound = Var("rows", tensor("float32", 4, 2)), Var("bound", tensor("float32"))
+    trips, length = symbol("u0", 0, 4), symbol("u1", 1)
+    i, total, grown = Var("i", tensor("int64")), Var("total", tensor("float32", 2)), Var("grown", tensor("float32", length))
+    row, limit = Var("row", tensor("float32", 2)), Var("limit", tensor("float32"))
+    new = ops.add(total, row)
+    going = ops.less(ops.max_(new, axes=(0,), keepdims=False), limit)
+    longer = ops.concat(grown, ops.reshape(ops.cast(i, dtype="float32"), shape=(1,)), axis=0)
+    body = Function((i, total, grown, row, limit), Tuple((going, new, longer, ops.negative(new))), "body")
+    start = (Constant(np.zeros(2, "float32")), Constant(np.float32([9])))
+    loop = Loop(body, trips, Constant(np.array(True)), start, (rows,), (bound,), limit=4)
+    function = Function((rows, bound), loop)
+    given = np.float32([[1, 2], [3, 4], [5, 6], [7, 8]])
+    total_, grown_, stacked = interpret(function, [given, np.float32(5)])
+    assert (total_.tolist(), grown_.tolist(), stacked.tolist()) == ([4, 6], [9, 0, 1], [[-1, -2], [-4, -6]])
+    assert interpret(function, [given, np.float32(99)])[2].shape == (4, 2)

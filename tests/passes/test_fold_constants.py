@@ -44,5 +44,7 @@ def test_what_would_grow_too_large_stays() -> None:
 
 def test_an_if_on_a_constant_is_its_branch() -> None:
     x = Var("x", tensor("float32", 2))
-    before = Module({"main": Function((x,), If(Constant(np.array(False)), Constant(np.ones(2, "float32")), x), "main")}, {"main": ("y",)})
+    a, b = Var("a", x.type), Var("b", x.type)
+    one, same = Function((a,), Constant(np.ones(2, "float32"))), Function((b,), b)
+    before = Module({"main": Function((x,), If(Constant(np.array(False)), one, same, (x,), x.type), "main")}, {"main": ("y",)})
     assert fold_constants(before, Options()).main.body is x
