@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
@@ -23,12 +23,12 @@ from aotc.errors import BuildError, InvalidOption
 from aotc.frontends import import_model
 from aotc.ir.dims import Dim
 from aotc.ir.expr import Call, Function, Module
-from aotc.ir.visitor import post_order
+from aotc.ir.visitor import all_functions, post_order
 from aotc.lowering.build import compile_functions
 from aotc.lowering.compiled import CompiledFunction
 from aotc.lowering.in_place import choose_in_place
 from aotc.lowering.planner import Planned, make_plan
-from aotc.lowering.views import is_empty, is_view
+from aotc.lowering.views import needs_kernel
 from aotc.packaging.link import Linked, Parts, link
 from aotc.packaging.manifest import TargetInfo, make_manifest
 from aotc.packaging.planfile import write_plan
@@ -112,9 +112,8 @@ def compile(
 
 def primitive_functions(module: Module) -> list[Function]:
     """The fused functions of a module that need a kernel, each once, in the order in which they run."""
-    nodes = [node for function in module.functions.values() for node in post_order(function.body)]
-    calls = [node for node in nodes if isinstance(node, Call) and isinstance(node.op, Function) and not (is_view(node) or is_empty(node))]
-    return list(dict.fromkeys(node.op for node in calls if isinstance(node.op, Function)))
+    nodes = [node for function in all_functions(module) for node in post_order(function.body)]
+    return list(dict.fromkeys(cast("Function", cast("Call", node).op) for node in nodes if needs_kernel(node)))
 
 
 def package(

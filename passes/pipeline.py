@@ -24,6 +24,7 @@ from aotc.passes.eliminate_dead import eliminate_dead
 from aotc.passes.fold_batch_norm import fold_batch_norm
 from aotc.passes.fold_constants import fold_constants
 from aotc.passes.fuse_operators import fuse_operators
+from aotc.passes.number_iterations import number_iterations
 from aotc.passes.options import Options, options_for
 from aotc.passes.pack_weights import pack_weights
 from aotc.passes.simplify_algebra import simplify_algebra
@@ -34,6 +35,8 @@ from aotc.targets.base import Target
 Pass = Callable[[Module, Options], Module]
 
 PIPELINE: tuple[Pass, ...] = (
+    # Before shapes are solved: the number of an iteration is then a dim like any other.
+    number_iterations,
     # Shapes first: what is computed from Shape nodes becomes dims, so that later passes see static attributes.
     solve_shapes,
     # Before the rules: they ask whether an operand is a constant, and exporters compute many.
@@ -65,8 +68,8 @@ PIPELINE: tuple[Pass, ...] = (
     fuse_operators,
 )
 
-REQUIRED = frozenset({"fuse_operators"})
-"""Lowering needs these. Every other pass only makes the module better, and may be left out."""
+REQUIRED = frozenset({"number_iterations", "fuse_operators"})
+"""The planner and lowering need these. Every other pass only makes the module better, and may be left out."""
 
 PASSES: dict[str, Pass] = {run.__name__: run for run in PIPELINE}
 

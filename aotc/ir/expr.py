@@ -176,7 +176,8 @@ class Loop:
         if self.condition is None and (self.limit is None or self.trips != self.limit):
             raise InvalidModel(f"{where}: without a condition there must be a limit, which is the number of trips")
         if self.condition is not None:
-            if not results or results.pop(0) != TensorType((), "bool") or self.condition.type != TensorType((), "bool"):
+            wanted = TensorType((), "bool")
+            if not results or (results.pop(0), self.condition.type) != (wanted, wanted):
                 raise InvalidModel(f"{where}: the condition must be bool[], before the loop and as the body's first result")
         if len(params) != 1 + count + len(self.scanned) + len(self.captured) or len(results) < count:
             raise InvalidModel(f"{where}: the body takes {len(params)} and returns {len(results)} values, which do not fit {count} carried")

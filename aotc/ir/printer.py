@@ -28,7 +28,21 @@ import numpy as np
 from aotc.errors import InvalidModel
 from aotc.ir.dims import Dim, DimExpr, Symbol, symbols_of
 from aotc.ir.expr import (
-    Attributes, Call, Constant, Expr, Function, If, Let, Loop, Module, Parameter, Tuple, TupleGetItem, Var, bodies, children,
+    Attributes,
+    Call,
+    Constant,
+    Expr,
+    Function,
+    If,
+    Let,
+    Loop,
+    Module,
+    Parameter,
+    Tuple,
+    TupleGetItem,
+    Var,
+    bodies,
+    children,
 )  # fmt: skip
 from aotc.ir.types import FunctionType, TensorType, TupleType, Type, bits_of
 from aotc.ir.visitor import post_order

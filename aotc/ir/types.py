@@ -18,12 +18,13 @@ PLAIN = FLOATS + INTEGERS + ("bool",)
 """What operators compute with."""
 
 SMALL_FLOATS = (
-    "bfloat16", "float8_e4m3fn", "float8_e4m3fnuz", "float8_e5m2", "float8_e5m2fnuz", "float8_e8m0fnu", "float4_e2m1fn",
+    "bfloat16", "float8_e4m3fn", "float8_e4m3fnuz", "float8_e5m2", "float8_e5m2fnuz", "float8_e8m0fnu", "float6_e2m3fn",
+    "float6_e3m2fn", "float4_e2m1fn",
 )  # fmt: skip
 SMALL_INTEGERS = ("int4", "uint4", "int2", "uint2")
 SMALL = SMALL_FLOATS + SMALL_INTEGERS
 """What is stored, moved and cast, and computed with in a wider type. In memory an element takes two bytes (bfloat16) or one: those
-of 4 and 2 bits are in its low bits, and the others are zero. The names are those of the package ml_dtypes."""
+of 6, 4 and 2 bits are in its low bits, and the others are zero. The names are those of the package ml_dtypes."""
 
 DTYPES = PLAIN + SMALL
 

@@ -11,9 +11,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from aotc import ops
-from aotc.ir.expr import Call, Expr, Function, Module, children
+from aotc.ir.expr import Call, Expr, Function, If, Loop, Module, bodies, children
+from aotc.ir.symbols import schedule
 from aotc.ir.types import TensorType
-from aotc.ir.visitor import post_order, users
+from aotc.ir.visitor import all_functions, post_order, users
 from aotc.lowering.views import is_view, resolve_view, results_of
 from aotc.ops.base import Fusion, OpDef
 
@@ -28,19 +29,31 @@ def choose_in_place(module: Module) -> InPlace:
     """For each fused function that may compute in place, the first parameter that allows it."""
     chosen: dict[Function, int] = {}
     calls: dict[Function, int] = {}
-    for function in module.functions.values():
-        order = post_order(function.body)
+    for function, owned in _functions(module):
+        results = results_of(function.body)
+        order = schedule(*results)
         last_reader = _last_readers(order)
-        kept = {resolve_view(result) for result in results_of(function.body)}
+        kept = {resolve_view(result) for result in results}
         for node in order:
             if isinstance(node, Call) and isinstance(node.op, Function) and not is_view(node):
                 calls[node.op] = calls.get(node.op, 0) + 1
-                free = (i for i in range(len(node.args)) if _dies_here(node, i, last_reader, kept) and is_aligned(node.op, i))
+                free = (i for i in range(len(node.args)) if _dies_here(node, i, last_reader, kept, owned) and is_aligned(node.op, i))
                 index = next(free, None)
-                if index is not None and (node, 0) not in kept:  # what the user receives is written to the user's memory
+                # What the user receives is written to the user's memory; what the next iteration reads may stay where it is.
+                if index is not None and ((node, 0) not in kept or resolve_view(node.args[index])[0] in owned):
                     chosen[node.op] = index
     # A function that is called twice would need the same answer for both calls.
     return {function: index for function, index in chosen.items() if calls[function] == 1}
+
+
+def _functions(module: Module) -> list[tuple[Function, frozenset[Expr]]]:
+    """Entry points and bodies, with those of their parameters whose memory is theirs to write: states, and what loops carry."""
+    found = [(function, frozenset[Expr](p for p in function.params if p.name in module.states)) for function in module.functions.values()]
+    for function in all_functions(module):
+        for node in post_order(function.body):
+            owned = frozenset[Expr](node.body.params[1 : 1 + len(node.initial)]) if isinstance(node, Loop) else frozenset[Expr]()
+            found += [(body, owned) for body in bodies(node)]
+    return found
 
 
 def is_aligned(function: Function, index: int) -> bool:
@@ -70,17 +83,19 @@ def _writes_once(node: Expr) -> bool:
 
 
 def _last_readers(order: list[Expr]) -> dict[tuple[Expr, int], Expr]:
-    """For each tensor that a kernel makes, the last call that reads it or a view of it."""
+    """For each tensor, the last node that reads it or a view of it."""
     last: dict[tuple[Expr, int], Expr] = {}
     for node in order:
-        if isinstance(node, Call) and not is_view(node):
+        if isinstance(node, (Call, If, Loop)) and not is_view(node):
             for arg in children(node):
                 last[resolve_view(arg)] = node
     return last
 
 
-def _dies_here(node: Call, index: int, last_reader: Mapping[tuple[Expr, int], Expr], kept: set[tuple[Expr, int]]) -> bool:
+def _dies_here(
+    node: Call, index: int, last_reader: Mapping[tuple[Expr, int], Expr], kept: set[tuple[Expr, int]], owned: frozenset[Expr]
+) -> bool:  # fmt: skip
     source = resolve_view(node.args[index])
-    if not isinstance(source[0], Call) or source in kept:
+    if source in kept or not (isinstance(source[0], (Call, If, Loop)) or source[0] in owned):
         return False  # an input or a weight, which are not ours to write, or what the user receives
     return last_reader[source] is node and sum(resolve_view(arg) == source for arg in node.args) == 1

@@ -2,12 +2,12 @@
 
 A symbol that is an input's dim by itself is read there. One that occurs only as ``a * s + c`` (the model takes for granted
 that a dim is a multiple of 32, say) is replaced by ``(d - c) // a``, where ``d`` is the whole dim: the runtime checks that an
-input's shape is what its expressions give, so a dim that is no such multiple is refused.
+input's shape is what its expressions give, so a dim that is no such multiple is refused. Symbols that SHAPE steps set stand behind these.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from aotc.errors import InvalidModel
@@ -15,8 +15,8 @@ from aotc.ir.dims import Dim, DimExpr, Symbol, floordiv, substitute, symbol, sym
 from aotc.lowering import plan
 
 
-def with_symbols(entry: plan.EntryPoint) -> plan.EntryPoint:
-    """``entry`` with its symbols found in the inputs' shapes. Raises InvalidModel for one that no input's shape tells."""
+def with_symbols(entry: plan.EntryPoint, dynamic: Mapping[str, Symbol]) -> plan.EntryPoint:
+    """``entry`` with its symbols found in the inputs' shapes, and ``dynamic``, in which targets of SHAPE steps count. Raises InvalidModel for one that no input's shape tells."""
     found: dict[str, plan.Symbol] = {}
     solved: dict[str, Dim] = {}
     needed: dict[str, Symbol] = {}
@@ -39,7 +39,11 @@ def with_symbols(entry: plan.EntryPoint) -> plan.EntryPoint:
         raise InvalidModel(
             f"the dims {', '.join(missing)} appear in input shapes only inside expressions: name each one as an input's own dim (--input)"
         )
-    return replace(_substituted(entry, solved), symbols=tuple(found.values()))
+    steps = tuple(
+        replace(step, target=step.target + len(found)) if step.kind is plan.StepKind.SHAPE else step for step in entry.steps
+    )  # fmt: skip
+    defined = tuple(plan.Symbol(sym.name, sym.lower, sym.upper, plan.DYNAMIC, 0) for sym in dynamic.values())
+    return replace(_substituted(replace(entry, steps=steps), solved), symbols=(*found.values(), *defined))
 
 
 def _linear(dim: Dim) -> tuple[str, int, int] | None:

@@ -1,52 +1,31 @@
 """A fused module -> the execution plan: steps in order, values, buffers with lifetimes, weights at offsets.
 
-Reshapes cost nothing here: their result is the same memory under another shape. A value that the user receives is
-computed straight into the user's memory; only an output that is an input, a weight or another output needs a copy.
+Reshapes and ranges of rows cost nothing here: their result is the same memory under another shape. A value that the user
+receives is computed straight into the user's memory; only an output that is an input, a weight or another output needs a copy.
 """
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+from typing import Any, cast
 
 import numpy as np
 
-from aotc.errors import InvalidModel, UnsupportedModel
-from aotc.ir.dims import Dim
-from aotc.ir.expr import Call, Constant, Expr, Function, Module, Parameter, Tuple, TupleGetItem, Var
+from aotc.errors import InvalidModel
+from aotc.ir.dims import as_symbol
+from aotc.ir.expr import Call, Constant, Expr, Function, If, Loop, Module, Parameter, Tuple, TupleGetItem, Var
+from aotc.ir.symbols import is_planned, schedule
 from aotc.ir.types import TensorType, flatten
-from aotc.ir.visitor import post_order
-from aotc.lowering import memory, plan
+from aotc.lowering import control_flow, plan
 from aotc.lowering.compiled import CompiledFunction
 from aotc.lowering.in_place import InPlace
 from aotc.lowering.plan import Storage
 from aotc.lowering.plan_symbols import with_symbols
-from aotc.lowering.views import is_empty, is_view, resolve_view, results_of
-
-MAX_ELEMENTS = 2**31 - 1
+from aotc.lowering.recorder import Place, Recorder, Weights
+from aotc.lowering.views import is_empty, is_view, resolve_view, results_of, view_offset
 
 Compile = Callable[[Function], CompiledFunction]
-
-
-@dataclass(slots=True)
-class Weights:
-    """Arrays by offset in the weights blob; equal arrays are kept once."""
-
-    arrays: list[tuple[int, np.ndarray]]
-    offsets: dict[bytes, int]
-    size: int = 0
-
-    def add(self, array: np.ndarray) -> int:
-        """The byte offset of ``array``, a multiple of the alignment."""
-        array = np.ascontiguousarray(array)
-        digest = hashlib.sha256(array.tobytes() if array.ndim == 0 else array.data).digest() + array.nbytes.to_bytes(8, "little")
-        if digest not in self.offsets:
-            offset = memory.align(self.size)
-            self.offsets[digest] = offset
-            self.arrays.append((offset, array))
-            self.size = offset + array.nbytes
-        return self.offsets[digest]
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +37,22 @@ class Planned:
     weights_size: int
 
 
+@dataclass(frozen=True, slots=True)
+class Tables:
+    """What all entry points share."""
+
+    compiled: Mapping[Function, CompiledFunction]
+    in_place: InPlace
+    weights: Weights
+    kernels: dict[str, plan.Kernel]
+    states: Mapping[str, int]
+
+    def kernel(self, kernel: plan.Kernel) -> int:
+        """The number of a kernel."""
+        self.kernels.setdefault(kernel.symbol, kernel)
+        return list(self.kernels).index(kernel.symbol)
+
+
 def make_plan(module: Module, compiled: Mapping[Function, CompiledFunction], in_place: InPlace) -> Planned:
     """The plan of a module whose functions are calls of primitive functions, each of them in ``compiled``; those in
     ``in_place`` were compiled to write their result over an argument.
@@ -65,152 +60,171 @@ def make_plan(module: Module, compiled: Mapping[Function, CompiledFunction], in_
     Raises UnsupportedModel for a tensor of 2^31 elements or more: kernels count in int32.
     """
     weights = Weights([], {})
-    kernels: dict[str, plan.Kernel] = {}
-    entries = [
-        _EntryPlanner(name, function, module.output_names[name], compiled, in_place, weights, kernels).run()
-        for name, function in module.functions.items()
+    states = [
+        plan.State(name, initial.type.dtype, initial.type.static_shape(), weights.add(initial.data) if initial.data.any() else None)
+        for name, initial in module.states.items()
     ]
-    return Planned(plan.ExecutionPlan(tuple(entries), tuple(kernels.values())), tuple(weights.arrays), weights.size)
+    tables = Tables(compiled, in_place, weights, {}, {state.name: number for number, state in enumerate(states)})
+    entries = [_plan_entry(name, function, module.output_names[name], tables) for name, function in module.functions.items()]
+    made = plan.ExecutionPlan(tuple(entries), tuple(tables.kernels.values()), tuple(states))
+    return Planned(made, tuple(weights.arrays), weights.size)
 
 
-@dataclass(slots=True)
-class _PendingBuffer:
-    size: Dim
-    first: int
-    last: int
+def _plan_entry(name: str, function: Function, output_names: Sequence[str], tables: Tables) -> plan.EntryPoint:
+    recorder, inputs, outputs = Recorder(), list[plan.TensorSpec](), list[plan.TensorSpec]()
+    params: list[int] = []
+    for param in function.params:
+        if param.name in tables.states:
+            params.append(recorder.value(tensor_of(param), Place(Storage.STATE, tables.states[param.name])))
+        else:
+            params.append(recorder.value(tensor_of(param), Place(Storage.INPUT, len(inputs))))
+            inputs.append(plan.TensorSpec(param.name, tensor_of(param).dtype, tensor_of(param).shape))
+    results, places = results_of(function.body), list[Place]()
+    for label, result in zip(output_names, results, strict=True):
+        if label in tables.states:
+            places.append(Place(Storage.STATE, tables.states[label]))
+        else:
+            places.append(Place(Storage.OUTPUT, len(outputs)))
+            outputs.append(plan.TensorSpec(label, tensor_of(result).dtype, tensor_of(result).shape))
+    in_outputs = [place if place.storage is Storage.OUTPUT else None for place in places]
+    values = FunctionPlanner(recorder, tables, function, params, in_outputs).run()
+    deliver(recorder, [(value, place) for value, place in zip(values, places, strict=True)], [origin_of(result) for result in results])
+    buffers, arena_size, bound = recorder.placed()
+    entry = plan.EntryPoint(
+        name, tuple(inputs), tuple(outputs), tuple(recorder.values), buffers, tuple(recorder.steps), arena_size, bound
+    )  # fmt: skip
+    return with_symbols(entry, recorder.dynamic)
 
 
-class _EntryPlanner:
+class FunctionPlanner:
+    """Plans the nodes of one function: an entry point, or a body of control flow. ``params`` are the values of its parameters;
+    ``places`` says of each result where it should be computed if that is possible, ``None``: anywhere."""
+
     def __init__(
-        self, name: str, function: Function, output_names: Sequence[str], compiled: Mapping[Function, CompiledFunction],
-        in_place: InPlace, weights: Weights, kernels: dict[str, plan.Kernel],
+        self, recorder: Recorder, tables: Tables, function: Function, params: Sequence[int], places: Sequence[Place | None]
     ) -> None:  # fmt: skip
-        self.name, self.function, self.output_names = name, function, output_names
-        self.compiled, self.in_place, self.weights, self.kernels = compiled, in_place, weights, kernels
-        self.values: list[plan.Value] = []
-        self.steps: list[plan.Step] = []
-        self.buffers: list[_PendingBuffer] = []
-        self.value_ids: dict[Expr, tuple[int, ...]] = {}  # the tensors of an expression, tuples flattened
-        self.output_of: dict[tuple[Expr, int], int] = {}  # (call, result) that is computed into the user's output
+        self.recorder, self.tables = recorder, tables
+        self.results = results_of(function.body)
+        self.value_ids: dict[Expr, tuple[int, ...]] = {param: (value,) for param, value in zip(function.params, params, strict=True)}
+        self.wanted: dict[tuple[Expr, int], Place] = {}  # (node, result) that is computed straight into its place
+        for result, place in zip(self.results, places, strict=True):
+            source = resolve_view(result, parts=False)
+            if place is not None and isinstance(source[0], (Call, If, Loop)):
+                self.wanted.setdefault(source, place)
 
-    def run(self) -> plan.EntryPoint:
-        inputs = [plan.TensorSpec(p.name, t.dtype, t.shape) for p in self.function.params for t in flatten(p.type)]
-        results = results_of(self.function.body)
-        self._claim_outputs(results)
-        for number, param in enumerate(self.function.params):
-            self.value_ids[param] = (self._value(_tensor(param), Storage.INPUT, number),)
-        for node in post_order(*results):
+    def run(self) -> list[int]:
+        """Plans everything; the values of the results."""
+        for node in schedule(*self.results):
             if node not in self.value_ids:
                 self.value_ids[node] = self._plan_node(node)
-        for number, result in enumerate(results):
-            self._deliver(result, number)
-        outputs = [
-            plan.TensorSpec(name, _tensor(r).dtype, _tensor(r).shape) for name, r in zip(self.output_names, results, strict=True)
-        ]  # fmt: skip
-        buffers, arena_size, bound = _place(self.buffers)
-        return with_symbols(
-            plan.EntryPoint(self.name, tuple(inputs), tuple(outputs), tuple(self.values), buffers, tuple(self.steps), arena_size, bound)
-        )
+        return [self.value_ids[result][0] for result in self.results]
 
-    def _claim_outputs(self, results: Sequence[Expr]) -> None:
-        """Which kernel result is computed straight into which output: the first output that it, or a view of it, is."""
-        for number, result in enumerate(results):
-            source = resolve_view(result)
-            if isinstance(source[0], Call):
-                self.output_of.setdefault(source, number)
+    def ids(self, exprs: Sequence[Expr]) -> list[int]:
+        """The values of tensors that are planned already."""
+        return [self.value_ids[expr][0] for expr in exprs]
+
+    def result(self, node: Expr, index: int, type_: TensorType) -> int:
+        """A value for a result of ``node``: in its wanted place, else in a new buffer."""
+        place = self.wanted.get((node, index))
+        return self.recorder.buffer(type_) if place is None else self.recorder.value(type_, place)
+
+    def body(self, function: Function, params: Sequence[int], places: Sequence[Place | None]) -> list[int]:
+        """Plans a body of control flow where the plan stands now; the values of its results."""
+        return FunctionPlanner(self.recorder, self.tables, function, params, places).run()
+
+    def deliver(self, values: Sequence[int], places: Sequence[Place], origin: str) -> None:
+        deliver(self.recorder, list(zip(values, places, strict=True)), [origin] * len(places))
+
+    def zero(self) -> int:
+        """The offset of an int64 zero in the weights."""
+        return self.tables.weights.add(np.int64(0))
 
     def _plan_node(self, node: Expr) -> tuple[int, ...]:
         match node:
             case Constant() | Parameter():
-                return (self._value(_tensor(node), Storage.WEIGHT, 0, self.weights.add(node.data)),)
+                return (self._weight(tensor_of(node), node.data),)
             case Tuple():
                 return tuple(i for field in node.fields for i in self.value_ids[field])
             case TupleGetItem():
                 return (self.value_ids[node.value][node.index],)
+            case If():
+                return control_flow.plan_if(self, node)
+            case Loop():
+                return control_flow.plan_loop(self, node)
+            case Call() if is_planned(node):
+                return self._plan_dims(node)
             case Call() if is_empty(node):
-                return tuple(self._empty(type_) for type_ in flatten(node.type))
+                return tuple(self._weight(type_, np.zeros(type_.static_shape(), type_.dtype)) for type_ in flatten(node.type))
             case Call() if is_view(node):
-                return (self._view(self.value_ids[node.args[0]][0], _tensor(node)),)
+                offset = cast(Any, view_offset(node)) * tensor_of(node).itemsize
+                return (self.recorder.view(self.value_ids[node.args[0]][0], tensor_of(node), offset),)
             case Call() if isinstance(node.op, Function):
                 return self._plan_call(node, node.op)
         raise InvalidModel(f"{getattr(node, 'origin', '')}: {type(node).__name__} cannot be planned; fuse_operators must run before")
 
     def _plan_call(self, node: Call, function: Function) -> tuple[int, ...]:
-        compiled = self.compiled[function]
-        first = len(self.steps)
-        arguments = [self.value_ids[arg][0] for arg in node.args]
-        scratch = [self._arena_value(t, first) for t in compiled.scratch]
-        if function in self.in_place:
-            results = [self._view(arguments[self.in_place[function]], _tensor(node))]
+        compiled, recorder = self.tables.compiled[function], self.recorder
+        arguments = self.ids(node.args)
+        scratch = [recorder.buffer(type_) for type_ in compiled.scratch]
+        if function in self.tables.in_place:
+            results = [recorder.view(arguments[self.tables.in_place[function]], tensor_of(node))]
         else:
-            results = [self._result(node, i, t, first) for i, t in enumerate(flatten(node.type))]
+            results = [self.result(node, i, type_) for i, type_ in enumerate(flatten(node.type))]
         roles = {"input": arguments, "scratch": scratch, "output": results}
         for kernel in compiled.kernels:
             operands = tuple(roles[role][index] for role, index in kernel.operands)
-            number = self._kernel(plan.Kernel(kernel.symbol, len(operands), len(kernel.dims)))
-            self.steps.append(
+            number = self.tables.kernel(plan.Kernel(kernel.symbol, len(operands), len(kernel.dims)))
+            recorder.step(
                 plan.Step(
                     plan.StepKind.KERNEL, operands, kernel.outputs, number, kernel.dims, kernel.tasks, node.origin, function.name, kernel.flops
                 )
             )  # fmt: skip
-        for value in (*arguments, *scratch, *results):
-            self._extend(value, len(self.steps) - 1)
+        recorder.use(*arguments, *scratch, *results)
         return tuple(results)
 
-    def _kernel(self, kernel: plan.Kernel) -> int:
-        self.kernels.setdefault(kernel.symbol, kernel)
-        return list(self.kernels).index(kernel.symbol)
+    def _plan_dims(self, node: Call) -> tuple[int, ...]:
+        """``define_dims``, ``check_dims``, ``anchor``: the first argument, after what the operator does to symbols."""
+        value, attrs, recorder = self.value_ids[node.args[0]][0], cast(Any, node.attrs), self.recorder
+        if cast(Any, node.op).name == "define_dims":
+            for element, dim in enumerate(attrs.dims):
+                symbol = as_symbol(dim)
+                if symbol is not None and symbol.name not in recorder.dynamic:
+                    recorder.set_symbol(symbol, element, node.origin, value)
+                else:
+                    held = recorder.fresh_symbol()
+                    recorder.set_symbol(cast(Any, as_symbol(held)), element, node.origin, value)
+                    recorder.check(dim, held, node.origin)
+        elif cast(Any, node.op).name == "check_dims":
+            for left, right in attrs.pairs:
+                recorder.check(left, right, node.origin)
+        return (value,)
 
-    def _result(self, node: Call, index: int, type_: TensorType, first: int) -> int:
-        number = self.output_of.get((node, index))
-        if number is not None:
-            return self._value(type_, Storage.OUTPUT, number)
-        return self._arena_value(type_, first)
-
-    def _arena_value(self, type_: TensorType, first: int) -> int:
-        self.buffers.append(_PendingBuffer(type_.size * type_.itemsize, first, first))
-        return self._value(type_, Storage.ARENA, len(self.buffers) - 1)
-
-    def _value(self, type_: TensorType, storage: Storage, index: int, offset: int = 0) -> int:
-        if isinstance(type_.size, int) and type_.size > MAX_ELEMENTS:
-            raise UnsupportedModel(f"a tensor of {type_} has 2^31 elements or more; kernels count in int32: split it")
-        self.values.append(plan.Value(type_.dtype, type_.shape, storage, index, offset))
-        return len(self.values) - 1
-
-    def _empty(self, type_: TensorType) -> int:
-        return self._value(type_, Storage.WEIGHT, 0, self.weights.add(np.zeros(type_.static_shape(), type_.dtype)))
-
-    def _view(self, value: int, type_: TensorType) -> int:
-        self.values.append(replace(self.values[value], shape=type_.shape))
-        return len(self.values) - 1
-
-    def _extend(self, value: int, step: int) -> None:
-        if self.values[value].storage is Storage.ARENA:
-            self.buffers[self.values[value].index].last = step
-
-    def _deliver(self, result: Expr, number: int) -> None:
-        """Copies a result into its output where it was not computed there."""
-        value = self.value_ids[result][0]
-        held = self.values[value]
-        if held.storage is Storage.OUTPUT and held.index == number:
-            return
-        target = self._value(_tensor(result), Storage.OUTPUT, number)
-        self.steps.append(plan.Step(plan.StepKind.COPY, (value, target), 1, source=getattr(result, "origin", ""), label="copy"))
-        self._extend(value, len(self.steps) - 1)
+    def _weight(self, type_: TensorType, data: np.ndarray) -> int:
+        return self.recorder.value(type_, Place(Storage.WEIGHT, 0, self.tables.weights.add(data)))
 
 
-def _tensor(expr: Expr | Var) -> TensorType:
+def deliver(recorder: Recorder, wanted: Sequence[tuple[int, Place]], origins: Sequence[str]) -> None:
+    """Copies values to their places where they were not computed there. No place is written while a value that is still to be
+    copied lies in it: such a value moves to a buffer first."""
+    pending = [(value, place, origin) for (value, place), origin in zip(wanted, origins, strict=True) if recorder.place(value) != place]
+    targets = {(place.storage, place.index) for _, place, _ in pending}
+    for number, (value, place, origin) in enumerate(pending):
+        held = recorder.values[value]
+        if (held.storage, held.index) in targets and held.storage is not Storage.OUTPUT:
+            moved = recorder.buffer(TensorType(held.shape, held.dtype))
+            recorder.copy(value, moved, origin)
+            pending[number] = (moved, place, origin)
+    for value, place, origin in pending:
+        held = recorder.values[value]
+        recorder.copy(value, recorder.value(TensorType(held.shape, held.dtype), place), origin)
+
+
+def tensor_of(expr: Expr | Var) -> TensorType:
+    """The type of ``expr``. Raises InvalidModel where it is no tensor."""
     if not isinstance(expr.type, TensorType):
         raise InvalidModel(f"{getattr(expr, 'origin', '')}: a tensor was expected here, not {expr.type}")
     return expr.type
 
 
-def _place(pending: Sequence[_PendingBuffer]) -> tuple[tuple[plan.Buffer, ...], int | None, int | None]:
-    """Buffers with offsets, the arena's size and its lower bound; without them where sizes are symbolic."""
-    sizes = [b.size for b in pending]
-    lifetimes = [memory.Lifetime(size, b.first, b.last) for size, b in zip(sizes, pending, strict=True) if isinstance(size, int)]
-    if len(lifetimes) != len(pending):
-        return tuple(plan.Buffer(b.size, b.first, b.last) for b in pending), None, None
-    arena = memory.place(lifetimes)
-    buffers = tuple(plan.Buffer(b.size, b.first, b.last, o) for b, o in zip(pending, arena.offsets, strict=True))
-    return buffers, arena.size, memory.lower_bound(lifetimes)
+def origin_of(expr: Expr) -> str:
+    return getattr(expr, "origin", "")

@@ -97,7 +97,7 @@ def test_debug_prints_and_dump_writes(tmp_path: Path, monkeypatch: pytest.Monkey
     printed = capsys.readouterr().err
     assert "fold_batch_norm: " in printed and "solve_shapes: " in printed and "(unchanged)" in printed
     files = sorted(tmp_path.glob("*.aotc"))
-    assert [file.name for file in files][:2] == ["00_imported.aotc", "01_solve_shapes.aotc"]
+    assert [file.name for file in files][:2] == ["00_imported.aotc", "01_number_iterations.aotc"]
     assert first_difference(module, text.read(files[0], ops.ALL)) is None
     assert first_difference(result, text.read(files[-1], ops.ALL)) is None
 
