@@ -13,6 +13,7 @@ from aotc.ir.dims import bounds
 from aotc.ir.expr import Call, Function
 from aotc.ir.types import flatten
 from aotc.ir.visitor import post_order
+from aotc.lowering.bits import over_bits
 from aotc.lowering.compiled import CompiledFunction
 from aotc.lowering.identity import function_flops, function_key, function_label
 from aotc.lowering.scope import INT32_MAX, DimScope
@@ -32,7 +33,7 @@ def lower_function(function: Function, target: Target, in_place: int | None = No
     check_sizes(function)
     symbol = f"{function_label(function)}_{function_key(function, target, in_place)[:16]}"
     scope = DimScope()
-    scheduled = scheduled_function(function, target, scope)
+    scheduled = scheduled_function(over_bits(function), target, scope)
     return compile_function(scheduled, len(function.params), scope, target, symbol, function_flops(function), in_place)
 
 

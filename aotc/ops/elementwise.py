@@ -17,8 +17,9 @@ from aotc.errors import InvalidModel
 from aotc.ir import dims
 from aotc.ir.dims import Dim
 from aotc.ir.expr import Attributes
-from aotc.ir.types import DTYPES, FLOATS, INTEGERS, TensorType
+from aotc.ir.types import DTYPES, FLOATS, INTEGERS, PLAIN, SMALL, TensorType
 from aotc.ops.base import Fusion, NoAttributes, OpDef, TypeRelation, broadcast_shapes, format_shape, same_dtype
+from aotc.ops.small import check_round_mode, to_small, wide_dtype
 
 NUMBERS = FLOATS + INTEGERS
 BITS = (*INTEGERS, "bool")
@@ -65,7 +66,12 @@ class IsInfAttributes(Attributes):
 
 @dataclass(frozen=True, slots=True)
 class CastAttributes(Attributes):
+    """``saturate``: whether what is beyond a float8 becomes its largest value. ``round_mode`` (up, down, nearest) is for
+    float8_e8m0fnu, which holds powers of two."""
+
     dtype: str
+    saturate: bool = True
+    round_mode: str = "up"
 
 
 @dataclass(frozen=True, slots=True)
@@ -248,13 +254,20 @@ def _cast(attrs: CastAttributes, x: Array) -> Array:
         if attrs.dtype not in INTEGERS:
             raise TypeError(f"dims cannot be computed in {attrs.dtype}")
         return x
+    if attrs.dtype == str(x.dtype):
+        return x
+    if str(x.dtype) in SMALL:
+        x = x.astype(wide_dtype(str(x.dtype)))
     with np.errstate(all="ignore"):
-        return x.astype(attrs.dtype)
+        if attrs.dtype not in SMALL:
+            return x.astype(attrs.dtype)
+        return to_small(x.astype(wide_dtype(attrs.dtype)), attrs.dtype, attrs.saturate, attrs.round_mode)
 
 
 def _cast_relation(types: Sequence[TensorType], attrs: CastAttributes) -> TensorType:
     if attrs.dtype not in DTYPES:
         raise InvalidModel(f"casts to {', '.join(DTYPES)}, not to {attrs.dtype!r}")
+    check_round_mode(attrs.round_mode)
     return TensorType(types[0].shape, attrs.dtype, types[0].device)
 
 
@@ -351,8 +364,8 @@ floor_divide = _binary("floor_divide", np.floor_divide, on_dims=dims.floordiv)
 maximum = _binary("maximum", np.maximum, on_dims=dims.maximum)
 minimum = _binary("minimum", np.minimum, on_dims=dims.minimum)
 atan2 = _binary("atan2", np.arctan2, FLOATS)
-equal = _binary("equal", np.equal, DTYPES, "bool", on_dims=_equal_dims)
-not_equal = _binary("not_equal", np.not_equal, DTYPES, "bool", on_dims=lambda a, b: not _equal_dims(a, b))
+equal = _binary("equal", np.equal, PLAIN, "bool", on_dims=_equal_dims)
+not_equal = _binary("not_equal", np.not_equal, PLAIN, "bool", on_dims=lambda a, b: not _equal_dims(a, b))
 less = _binary("less", np.less, result="bool", on_dims=lambda a, b: _decide(True, a, b, True))
 less_equal = _binary("less_equal", np.less_equal, result="bool", on_dims=lambda a, b: _decide(True, a, b, False))
 greater = _binary("greater", np.greater, result="bool", on_dims=lambda a, b: _decide(False, a, b, True))

@@ -17,7 +17,7 @@ from aotc import targets
 from aotc.errors import BuildError
 from aotc.ir.dims import Dim, DimExpr, evaluate
 from aotc.ir.expr import Function, Var
-from aotc.ir.types import TensorType
+from aotc.ir.types import SMALL, TensorType, bits_of
 from aotc.lowering.kernel import lower_function
 from aotc.ops.base import OpDef
 from tests.lowering.harness import Runner
@@ -106,7 +106,9 @@ def _link(objects: dict[str, bytes]) -> ctypes.CDLL:
 def _difference(case: Case, have: np.ndarray, want: np.ndarray) -> str:
     if have.dtype != want.dtype or have.shape != want.shape:
         return f"{have.dtype}{have.shape} instead of {want.dtype}{want.shape}"
-    if have.dtype.kind != "f":
+    if str(have.dtype) in SMALL:
+        wrong = (bits_of(have) != bits_of(want)) & ~((have != have) & (want != want))
+    elif have.dtype.kind != "f":
         wrong = have != want
     else:
         epsilon = EPSILON[str(have.dtype)]
