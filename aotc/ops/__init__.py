@@ -5,7 +5,7 @@ from __future__ import annotations
 from types import ModuleType
 
 from aotc.ops import conv as conv_family
-from aotc.ops import elementwise, index, linear, norm, pool, reduce, shape
+from aotc.ops import elementwise, index, linear, norm, pool, reduce, shape, small
 from aotc.ops import resize as resize_family
 from aotc.ops.base import Fusion as Fusion
 from aotc.ops.base import OpDef as OpDef
@@ -28,6 +28,7 @@ from aotc.ops.pool import max_pool_with_indices as max_pool_with_indices
 from aotc.ops.reduce import *  # noqa: F403
 from aotc.ops.resize import resize as resize
 from aotc.ops.shape import *  # noqa: F403
+from aotc.ops.small import *  # noqa: F403
 
 
 def _join(*families: ModuleType) -> dict[str, OpDef]:
@@ -42,4 +43,4 @@ def _join(*families: ModuleType) -> dict[str, OpDef]:
     return joined
 
 
-ALL: dict[str, OpDef] = _join(elementwise, linear, conv_family, pool, norm, reduce, shape, index, resize_family)
+ALL: dict[str, OpDef] = _join(elementwise, small, linear, conv_family, pool, norm, reduce, shape, index, resize_family)
