@@ -5,13 +5,15 @@ from __future__ import annotations
 from types import ModuleType
 
 from aotc.ops import conv as conv_family
-from aotc.ops import elementwise, index, linear, norm, pool, reduce, shape, small
+from aotc.ops import elementwise, index, linear, norm, pool, recurrent, reduce, sampling, shape, small
+from aotc.ops import fold as fold_family
 from aotc.ops import resize as resize_family
 from aotc.ops.base import Fusion as Fusion
 from aotc.ops.base import OpDef as OpDef
 from aotc.ops.conv import conv as conv
 from aotc.ops.conv import conv_transpose as conv_transpose
 from aotc.ops.elementwise import *  # noqa: F403
+from aotc.ops.fold import fold as fold
 from aotc.ops.index import *  # noqa: F403
 from aotc.ops.linear import *  # noqa: F403
 from aotc.ops.norm import batch_norm as batch_norm
@@ -25,8 +27,10 @@ from aotc.ops.pool import adaptive_max_pool as adaptive_max_pool
 from aotc.ops.pool import avg_pool as avg_pool
 from aotc.ops.pool import max_pool as max_pool
 from aotc.ops.pool import max_pool_with_indices as max_pool_with_indices
+from aotc.ops.recurrent import *  # noqa: F403
 from aotc.ops.reduce import *  # noqa: F403
 from aotc.ops.resize import resize as resize
+from aotc.ops.sampling import *  # noqa: F403
 from aotc.ops.shape import *  # noqa: F403
 from aotc.ops.small import *  # noqa: F403
 
@@ -43,4 +47,4 @@ def _join(*families: ModuleType) -> dict[str, OpDef]:
     return joined
 
 
-ALL: dict[str, OpDef] = _join(elementwise, small, linear, conv_family, pool, norm, reduce, shape, index, resize_family)
+ALL: dict[str, OpDef] = _join(elementwise, small, linear, conv_family, pool, norm, reduce, shape, index, resize_family, sampling, fold_family, recurrent)

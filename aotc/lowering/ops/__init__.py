@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from aotc.lowering.ops import conv, elementwise, index, linear, norm, pool, reduce, resize, shape, small
+from aotc.lowering.ops import conv, elementwise, fold, index, linear, norm, pool, reduce, resize, sampling, shape, small
 from aotc.lowering.ops.common import Expression
 
-FAMILIES = (elementwise, small, linear, conv, pool, norm, reduce, shape, index, resize)
+FAMILIES = (elementwise, small, linear, conv, pool, norm, reduce, shape, index, resize, sampling, fold)
 
 
 def _joined() -> dict[str, Expression]:
