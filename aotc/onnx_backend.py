@@ -27,10 +27,10 @@ from aotc.runtime.loader import Model, load
 class AotcRep(BackendRep):
     """A built and opened file. The file itself is gone: it stays mapped for as long as this object lives."""
 
-    def __init__(self, model: onnx.ModelProto, **options: Any) -> None:
+    def __init__(self, model: onnx.ModelProto) -> None:
         with tempfile.TemporaryDirectory(prefix="aotc-backend-") as folder:
             output = Path(folder) / "model.so"
-            compile(model, output=output, jobs=0, **options)
+            compile(model, output=output, jobs=0)
             self.model: Model = load(output, num_threads=1)
 
     def run(self, inputs: Any, **kwargs: Any) -> tuple[Any, ...]:

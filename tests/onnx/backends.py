@@ -2,8 +2,36 @@
 
 from __future__ import annotations
 
-from onnx.backend.base import Backend
+import tempfile
+from pathlib import Path
+from typing import Any
 
-from aotc.onnx_backend import AotcBackend
+import onnx
+from onnx.backend.base import Backend, BackendRep
 
-BACKENDS: dict[str, type[Backend]] = {"host": AotcBackend}
+import aotc
+from aotc.onnx_backend import AotcBackend, named_inputs
+from aotc.packaging.reader import read_packaged
+from tests.e2e.emulate import emulate
+
+
+class EmulatedRep(BackendRep):
+    """A file for 64-bit Arm; each run is one of the board's own runner under qemu."""
+
+    def __init__(self, model: onnx.ModelProto) -> None:
+        self.folder = tempfile.TemporaryDirectory(prefix="aotc-emulated-")
+        self.file = Path(self.folder.name) / "model.so"
+        aotc.compile(model, target="aarch64", output=self.file, jobs=0)
+
+    def run(self, inputs: Any, **kwargs: Any) -> tuple[Any, ...]:
+        names = [info.name for info in read_packaged(self.file).manifest.entry_points[0].inputs]
+        return tuple(emulate(self.file, list(named_inputs(names, inputs).values()), Path(self.folder.name)).values())
+
+
+class EmulatedBackend(AotcBackend):
+    @classmethod
+    def prepare(cls, model: onnx.ModelProto, device: str = "CPU", **kwargs: Any) -> BackendRep:
+        return EmulatedRep(model)
+
+
+BACKENDS: dict[str, type[Backend]] = {"host": AotcBackend, "aarch64": EmulatedBackend}

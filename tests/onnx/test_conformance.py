@@ -28,6 +28,19 @@ def test_what_passed_before_passes(shard: str) -> None:
     assert done.returncode == 0, f"{done.stdout[-4000:]}\n{done.stderr[-4000:]}"
 
 
+@pytest.mark.slow
+def test_some_pass_as_arm_code() -> None:
+    """The first of those that the committed run of 200 drew."""
+    command = [sys.executable, "-m", "tests.onnx", "run", "--check", "--target", "aarch64", "--draw", "20"]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, f"{done.stdout[-4000:]}\n{done.stderr[-4000:]}"
+
+
+def test_two_hundred_pass_as_arm_code() -> None:
+    found = results.read("aarch64").values()
+    assert len(found) >= 200 and all(result.outcome == results.PASS for result in found)
+
+
 def test_enough_pass() -> None:
     found = list(results.read("host").values())
     passed, failed = (sum(result.outcome == outcome for result in found) for outcome in (results.PASS, results.FAIL))
