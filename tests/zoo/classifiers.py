@@ -15,7 +15,7 @@ SHAPE = (1, 3, 224, 224)
 
 
 @functools.cache
-def _models() -> Any:
+def models() -> Any:
     """torchvision.models. Its compiled operators do not load beside a CPU build of torch, so the two that importing it
     expects are declared here; no classifier uses them."""
     library = torch.library.Library("torchvision", "DEF")
@@ -46,7 +46,7 @@ def module(name: str) -> torch.nn.Module:
     """``name`` of torchvision.models in evaluation mode, e.g. resnet50 or mobilenet_v2."""
     with torch.random.fork_rng():
         torch.manual_seed(0)
-        network: torch.nn.Module = getattr(_models(), name)(weights=None)
+        network: torch.nn.Module = getattr(models(), name)(weights=None)
         _settle(network)
     return network.eval()
 
