@@ -13,12 +13,25 @@ from dataclasses import dataclass, field
 from aotc.errors import BuildError, RuntimeFailure
 from aotc.ir import dims as ir_dims
 from aotc.ir.dims import Dim
-from aotc.lowering.plan import Buffer, EntryPoint, ExecutionPlan, Kernel, Step, StepKind, Storage, Symbol, TensorSpec, Value
+from aotc.ir.types import DTYPES
+from aotc.lowering.plan import (
+    DYNAMIC,
+    Buffer,
+    EntryPoint,
+    ExecutionPlan,
+    Kernel,
+    State,
+    Step,
+    StepKind,
+    Storage,
+    Symbol,
+    TensorSpec,
+    Value,
+)  # fmt: skip
 
 MAGIC = b"AOTCPLAN"
-VERSION = 1
-DTYPES = ("float16", "float32", "float64", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64", "bool")
-MAX_RANK, MAX_SYMBOLS, MAX_DEPTH = 16, 64, 64
+VERSION = 2
+MAX_RANK, MAX_SYMBOLS, MAX_DEPTH = 16, 512, 64
 
 CONSTANT, SYMBOL, ADD, MULTIPLY, FLOORDIV, MODULO, MINIMUM, MAXIMUM = range(8)
 _OPERATIONS = {"floordiv": FLOORDIV, "mod": MODULO, "min": MINIMUM, "max": MAXIMUM}
@@ -37,11 +50,13 @@ _RECORDS = {  # in the order of the header's tables; the first holds bytes
     "values": struct.Struct("<IIIIII"),
     "buffers": struct.Struct("<IIIIq"),
     "steps": struct.Struct("<12I"),
+    "states": struct.Struct("<6Iq"),
     "entries": struct.Struct("<16Iqq"),
 }
 _HEADER_BYTES = _HEADER.size + _TABLE.size * len(_RECORDS)
 _HASH_OFFSET = 24
 _MAX_EXTENT = 2**31 - 1  # of a dim; bounds beyond it mean nothing
+_NO_INPUT = 2**32 - 1  # of a symbol that a step sets
 
 Code = tuple[tuple[int, int], ...]
 Range = tuple[int, int]
@@ -66,6 +81,7 @@ def write_plan(plan: ExecutionPlan) -> bytes:
     tables = _Tables()
     for kernel in plan.kernels:
         tables.add("kernels", tables.string(kernel.symbol), kernel.buffers, kernel.dims, 0)
+    tables.add_range("states", [_state(tables, state) for state in plan.states])
     entries = [_EntryWriter(tables, entry).write() for entry in plan.entry_points]
     for entry in entries:
         tables.add("entries", *entry)
@@ -96,7 +112,7 @@ def postfix(dim: Dim, symbols: dict[str, int]) -> Code:
 def _atom(atom: ir_dims.Atom, symbols: dict[str, int]) -> Code:
     if isinstance(atom, ir_dims.Symbol):
         if atom.name not in symbols:
-            raise BuildError(f"the dim {atom.name!r} is not a dim of any input; an entry point's sizes must follow from its inputs' shapes")
+            raise BuildError(f"the dim {atom.name!r} is not a dim of any input, nor set by a step; sizes must follow from those")
         return ((SYMBOL, symbols[atom.name]),)
     return (*postfix(atom.left, symbols), *postfix(atom.right, symbols), (_OPERATIONS[atom.kind], 0))
 
@@ -160,6 +176,18 @@ class _Tables:
         return with_hash(_HEADER.pack(MAGIC, VERSION, _HEADER_BYTES, total, 0) + bytes(headers) + bytes(body))
 
 
+def _state(tables: _Tables, state: State) -> tuple[int, ...]:
+    _check_rank(f"the state {state.name!r}", state.shape)
+    dims = tables.add_range("dims", [(0, 0, extent, extent) for extent in state.shape])
+    initial = state.initial
+    return tables.string(state.name), _dtype(state.dtype), *dims, int(initial is not None), 0, initial or 0
+
+
+def _check_rank(what: str, shape: Sequence[Dim]) -> None:
+    if len(shape) > MAX_RANK:
+        raise BuildError(f"{what} has {len(shape)} dims, at most {MAX_RANK} are possible; reshape it in the model")
+
+
 class _EntryWriter:
     """Writes one entry point into the tables."""
 
@@ -195,8 +223,7 @@ class _EntryWriter:
     def _tensors(self, specs: Sequence[TensorSpec]) -> Range:
         rows = []
         for spec in specs:
-            if len(spec.shape) > MAX_RANK:
-                raise BuildError(f"{spec.name!r} has {len(spec.shape)} dims, at most {MAX_RANK} are possible; reshape it in the model")
+            _check_rank(repr(spec.name), spec.shape)
             dims = self.tables.add_range("dims", [self._dim(dim) for dim in spec.shape])
             rows.append((self.tables.string(spec.name), _dtype(spec.dtype), *dims))
         return self.tables.add_range("tensors", rows)
@@ -212,7 +239,7 @@ class _EntryWriter:
         bounded = symbol.upper is not None
         return (
             self.tables.string(symbol.name),
-            symbol.input,
+            _NO_INPUT if symbol.input == DYNAMIC else symbol.input,
             symbol.axis,
             int(bounded),
             symbol.lower,
@@ -220,8 +247,7 @@ class _EntryWriter:
         )
 
     def _value(self, value: Value) -> tuple[int, ...]:
-        if len(value.shape) > MAX_RANK:
-            raise BuildError(f"a tensor has {len(value.shape)} dims, at most {MAX_RANK} are possible")
+        _check_rank("a tensor", value.shape)
         shape = self._indices(self._expr(dim) for dim in value.shape)
         return _dtype(value.dtype), value.storage.value, value.index, self._expr(value.offset), *shape
 
@@ -233,13 +259,13 @@ class _EntryWriter:
         arguments = self._indices(step.arguments)
         dims = self._indices(self._expr(dim) for dim in step.dims)
         return (step.kind.value, step.kernel, *arguments, *dims, self._expr(step.tasks), step.outputs,
-                self.tables.string(step.source), self.tables.string(step.label), self._expr(step.flops), 0)  # fmt: skip
+                self.tables.string(step.source), self.tables.string(step.label), self._expr(step.flops), step.target)  # fmt: skip
 
 
 def _dtype(name: str) -> int:
     if name not in DTYPES:
         raise BuildError(f"the dtype {name!r} is not one of {', '.join(DTYPES)}")
-    return DTYPES.index(name)
+    return DTYPES.index(name)  # the numbers of plan.c's table
 
 
 def read_plan(data: bytes) -> ExecutionPlan:
@@ -269,7 +295,13 @@ class _Reader:
 
     def plan(self) -> ExecutionPlan:
         kernels = tuple(Kernel(self._string(symbol), buffers, dims) for symbol, buffers, dims, _ in self.tables["kernels"])
-        return ExecutionPlan(tuple(self._entry(record) for record in self.tables["entries"]), kernels)
+        states = tuple(self._state(record) for record in self.tables["states"])
+        return ExecutionPlan(tuple(self._entry(record) for record in self.tables["entries"]), kernels, states)
+
+    def _state(self, record: tuple[int, ...]) -> State:
+        name, dtype, first, count, has_initial, _, initial = record
+        shape = tuple(dim[2] for dim in self._rows("dims", first, count))
+        return State(self._string(name), DTYPES[dtype], shape, initial if has_initial else None)
 
     def _rows(self, table: str, first: int, count: int) -> list[tuple[int, ...]]:
         return self.tables[table][first : first + count]
@@ -281,7 +313,7 @@ class _Reader:
         ranges = [(record[2 + 2 * k], record[3 + 2 * k]) for k in range(7)]
         inputs, outputs, symbols, exprs, values, buffers, steps = ranges
         read_symbols = tuple(
-            Symbol(self._string(name), lower, upper if bounded else None, number, axis)
+            Symbol(self._string(name), lower, upper if bounded else None, DYNAMIC if number == _NO_INPUT else number, axis)
             for name, number, axis, bounded, lower, upper in self._rows("symbols", *symbols)
         )
         self.symbols = [ir_dims.symbol(s.name, s.lower, s.upper) for s in read_symbols]
@@ -330,11 +362,11 @@ class _Reader:
         return Buffer(self.exprs[size], first_step, last_step, offset if fixed else None)
 
     def _step(self, row: tuple[int, ...]) -> Step:
-        kind, kernel, first, count, first_dim, dim_count, tasks, outputs, source, label, flops, _ = row
+        kind, kernel, first, count, first_dim, dim_count, tasks, outputs, source, label, flops, target = row
         return Step(
             kind=StepKind(kind), arguments=tuple(self._indices(first, count)), outputs=outputs, kernel=kernel,
             dims=self._dims(first_dim, dim_count), tasks=self.exprs[tasks], source=self._string(source), label=self._string(label),
-            flops=self.exprs[flops],
+            flops=self.exprs[flops], target=target,
         )  # fmt: skip
 
 

@@ -83,6 +83,16 @@ typedef struct {
 
 #endif
 
+/* The codes of DLPack 1.1 for floats of 8 bits and less. An element of 4 or 2 bits takes a byte of its own here, its low bits. */
+enum {
+    AOTC_FLOAT8_E4M3FN = 10,
+    AOTC_FLOAT8_E4M3FNUZ = 11,
+    AOTC_FLOAT8_E5M2 = 12,
+    AOTC_FLOAT8_E5M2FNUZ = 13,
+    AOTC_FLOAT8_E8M0FNU = 14,
+    AOTC_FLOAT4_E2M1FN = 17
+};
+
 /* ---- Status ---- */
 
 typedef enum aotc_status {
@@ -94,7 +104,8 @@ typedef enum aotc_status {
     AOTC_OUT_OF_MEMORY = 5,    /* the allocator refused, or the memory cap would be passed */
     AOTC_BUSY = 6,             /* a session in use by another thread; a model or pool that still has users */
     AOTC_KERNEL_FAILED = 7,    /* a step returned an error, or parallel_for did not run all tasks */
-    AOTC_SYSTEM = 8            /* the system refused a file, a thread or a library */
+    AOTC_SYSTEM = 8,           /* the system refused a file, a thread or a library */
+    AOTC_CANCELLED = 9         /* aotc_cancel ended the run */
 } aotc_status;
 
 #define AOTC_MESSAGE_BYTES 1024
@@ -158,12 +169,16 @@ typedef struct aotc_session_options {
     void *log_context;
     uint32_t profile;     /* non-zero: time each step from the start */
     uint32_t shape_plans; /* how many input shapes are remembered with their memory plans; 0: 16. Static models need one */
+
+    /* Use the states of this session, of the same model and mostly of another entry point, instead of states of one's own. Either may
+     * be destroyed first; the allocator that holds the states must outlive both. NULL: states of one's own. */
+    aotc_session_t *share_state;
 } aotc_session_options;
 
 /* ---- What the runtime tells ---- */
 
 typedef struct aotc_dim {
-    int64_t value;      /* the extent, or -1 when it is known only at run time */
+    int64_t value;      /* the extent, or -1 when it follows from the inputs' shapes or is known only after a run */
     int64_t minimum;    /* value, or the least extent */
     int64_t maximum;    /* value, or the largest extent; -1: without bound */
     const char *symbol; /* NULL for a known extent, else the name, or the expression over names, e.g. "2*sequence" */
@@ -176,17 +191,28 @@ typedef struct aotc_tensor_info {
     const aotc_dim *dims; /* rank of them; NULL for a scalar */
 } aotc_tensor_info;
 
+typedef enum aotc_step_kind {
+    AOTC_STEP_KERNEL = 0,
+    AOTC_STEP_COPY = 1,
+    AOTC_STEP_SHAPE = 2,  /* reads a size that the model computes */
+    AOTC_STEP_CHECK = 3,  /* compares two sizes */
+    AOTC_STEP_BRANCH = 4, /* goes on elsewhere, or not */
+    AOTC_STEP_JUMP = 5
+} aotc_step_kind;
+
 typedef struct aotc_step_info {
     uint32_t size;      /* set by the caller: sizeof(aotc_step_info) */
-    uint32_t is_copy;   /* 1: a copy, 0: a kernel */
+    uint32_t is_copy;   /* 1: a copy, 0: another kind */
     const char *name;   /* the user's name of the node; lives as long as the model */
     const char *label;  /* the operators fused into the step */
-    const char *kernel; /* the kernel's symbol; "" for a copy */
-    uint64_t runs;      /* timed runs since profiling was last switched on */
+    const char *kernel; /* the kernel's symbol; "" where there is none */
+    uint64_t runs;      /* timed runs since profiling was last switched on; a step in a loop counts each time */
     uint64_t total_ns;  /* wall-clock nanoseconds of these */
     uint64_t last_ns;   /* of the latest */
     int64_t flops;      /* floating-point operations in one run at the latest shape; 0: unknown or none yet */
     int64_t tasks;      /* parts into which the step can be cut at the latest shape */
+    uint32_t kind;      /* aotc_step_kind */
+    uint32_t target;    /* of a branch or jump: the step with which it goes on */
 } aotc_step_info;
 
 typedef struct aotc_memory_info {
@@ -199,6 +225,8 @@ typedef struct aotc_memory_info {
     uint64_t outputs;     /* bytes held for outputs that are not bound */
     uint64_t total;       /* all bytes that the session holds, its own tables included, weights not */
     uint64_t peak;        /* the most that total has been */
+    uint64_t dynamic;     /* bytes of buffers whose size is known only while running, outside the arena */
+    uint64_t states;      /* bytes of states; in the total of the session that made them */
 } aotc_memory_info;
 
 /* ---- The file's function table. Applications use the functions below it. ---- */
@@ -243,6 +271,13 @@ struct aotc_api {
     void (*pool_begin)(aotc_pool_t *pool);
     void (*pool_end)(aotc_pool_t *pool);
     aotc_parallel_for_fn pool_parallel_for; /* context: the pool */
+
+    /* Absent in files of aotc 0.1, whose `size` ends before them. */
+    aotc_status (*session_reset)(aotc_session_t *session, aotc_error *error);
+    aotc_status (*cancel)(aotc_session_t *session, aotc_error *error);
+    size_t (*state_count)(const aotc_model_t *model);
+    const aotc_tensor_info *(*state_info)(const aotc_model_t *model, size_t state);
+    aotc_status (*get_state)(aotc_session_t *session, size_t state, DLTensor *tensor, aotc_error *error);
 };
 
 /* The one symbol that a built file exports: the table for `abi_version`, or NULL if the file does not serve that version (its
@@ -267,6 +302,11 @@ const char *aotc_manifest(const aotc_model_t *model, size_t *length);
 size_t aotc_entry_point_count(const aotc_model_t *model);
 const char *aotc_entry_point_name(const aotc_model_t *model, size_t entry_point);
 
+/* States: tensors that a session keeps from run to run. All entry points of a model have the same ones. NULL for a number that is too
+ * large. */
+size_t aotc_state_count(const aotc_model_t *model);
+const aotc_tensor_info *aotc_state_info(const aotc_model_t *model, size_t state);
+
 /* Inputs and outputs of an entry point; NULL or 0 for a number that is too large. They live as long as the model. */
 size_t aotc_input_count(const aotc_model_t *model, size_t entry_point);
 size_t aotc_output_count(const aotc_model_t *model, size_t entry_point);
@@ -277,9 +317,11 @@ const aotc_tensor_info *aotc_output_info(const aotc_model_t *model, size_t entry
 int64_t aotc_find_entry_point(const aotc_model_t *model, const char *name);
 int64_t aotc_find_input(const aotc_model_t *model, size_t entry_point, const char *name);
 int64_t aotc_find_output(const aotc_model_t *model, size_t entry_point, const char *name);
+int64_t aotc_find_state(const aotc_model_t *model, const char *name);
 
 /* The shape of an output for given shapes of all inputs, without data: input_shapes[i] points to as many extents as input i has
- * dims (it may be NULL for a scalar); `shape` gets the output's. AOTC_INVALID_ARGUMENT where the inputs' shapes do not fit. */
+ * dims (it may be NULL for a scalar); `shape` gets the output's, with -1 for a dim that depends on the data and is known only after
+ * a run. AOTC_INVALID_ARGUMENT where the inputs' shapes do not fit. */
 aotc_status aotc_infer_shape(const aotc_model_t *model, size_t entry_point, const int64_t *const *input_shapes, size_t output,
                              int64_t *shape, aotc_error *error);
 
@@ -309,15 +351,29 @@ aotc_status aotc_bind_input(aotc_session_t *session, size_t input, const DLTenso
 
 /* Write the output straight into the tensor's memory in each run, until bound anew; NULL: back to memory of the session. The same
  * rules as for inputs; its shape must be the output's shape in every run, and its memory must overlap no input's and no other
- * output's. */
+ * output's. An output whose shape depends on the data cannot be bound: it is always the session's. */
 aotc_status aotc_bind_output(aotc_session_t *session, size_t output, const DLTensor *tensor, aotc_error *error);
 
-/* The shape that the output will have with the inputs bound now. `shape` has room for its rank. */
+/* The shape that the output will have with the inputs bound now, with -1 for a dim that depends on the data; after a run, with nothing
+ * bound since, the shape that it has. `shape` has room for its rank. */
 aotc_status aotc_output_shape(aotc_session_t *session, size_t output, int64_t *shape, aotc_error *error);
 
 /* Run the entry point with the tensors bound. Every input must be bound. Once a shape has been seen, this takes no lock and
- * allocates nothing. After an error the outputs' contents are undefined, and the session can be used again. */
+ * allocates nothing; sizes that depend on the data count as seen when larger ones were. After an error the contents of outputs, and
+ * of states that the entry point changes, are undefined, and the session can be used again (after aotc_session_reset where there are
+ * states). AOTC_BUSY also while another session runs on the same states. */
 aotc_status aotc_run(aotc_session_t *session, aotc_error *error);
+
+/* End the run that goes on in the session, at its next turn of a loop, with AOTC_CANCELLED; without one, nothing happens. The one
+ * function that other threads, and signal handlers, may call while the session runs. */
+aotc_status aotc_cancel(aotc_session_t *session, aotc_error *error);
+
+/* Put the first values back into all states, also for the sessions that share them. AOTC_BUSY while one of them runs. */
+aotc_status aotc_session_reset(aotc_session_t *session, aotc_error *error);
+
+/* A state's memory, to be read, saved or filled between runs; `tensor` is filled in. It lives as long as the last session that has the
+ * states. */
+aotc_status aotc_get_state(aotc_session_t *session, size_t state, DLTensor *tensor, aotc_error *error);
 
 /* The output of the latest successful run: the memory bound, or the session's own, which stays as it is until the next run, bind
  * or destroy. `tensor` is filled in; its shape points into the session and lives as long. */

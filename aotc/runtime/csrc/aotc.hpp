@@ -96,7 +96,7 @@ private:
     std::size_t size_;
 };
 
-/* An input or output; a dim of -1 is known only at run time. */
+/* An input or output; a dim of -1 is known only at run time, from the inputs' shapes or after a run. */
 struct tensor_info {
     std::string name;
     DLDataType dtype;
@@ -157,6 +157,10 @@ class session {
 public:
     explicit session(const model &owner, std::uint32_t num_threads = 1) : session(owner, threads(num_threads)) {}
 
+    /* For another entry point of the file that `other` came from, on the same states: prefill and step, encoder and decoder. */
+    session(const model &owner, const std::string &entry_point, const session &other, std::uint32_t num_threads = 1)
+        : session(owner, sharing(entry_point, other, num_threads)) {}
+
     session(const model &owner, const aotc_session_options &options) : model_(owner.share()), handle_(nullptr), entry_point_(0) {
         aotc_error failure;
         if (options.entry_point) {
@@ -192,6 +196,15 @@ public:
         detail::check(aotc_run(handle_, &failure), failure);
     }
 
+    /* First values back into all states. */
+    void reset() {
+        aotc_error failure;
+        detail::check(aotc_session_reset(handle_, &failure), failure);
+    }
+
+    /* From another thread: end a run that loops. */
+    void cancel() const noexcept { aotc_cancel(handle_, nullptr); }
+
     /* The output of the latest run; valid until the next run or bind. */
     template <class T> view<const T> output(const std::string &name) const {
         aotc_error failure;
@@ -208,6 +221,12 @@ private:
         aotc_session_options options = aotc_session_options();
         options.size = sizeof options;
         options.num_threads = number;
+        return options;
+    }
+    static aotc_session_options sharing(const std::string &entry_point, const session &other, std::uint32_t number) {
+        aotc_session_options options = threads(number);
+        options.entry_point = entry_point.c_str();
+        options.share_state = other.get();
         return options;
     }
     std::size_t input_number(const std::string &name) const {

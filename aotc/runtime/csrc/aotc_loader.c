@@ -364,7 +364,7 @@ aotc_status aotc_open_with(const char *path, const aotc_model_options *options, 
     void *symbol = dlsym(library, "aotc_model");
     memcpy(&entry, &symbol, sizeof entry); /* ISO C has no cast from void * to a function */
     const aotc_api *api = symbol ? entry(AOTC_ABI_VERSION) : NULL;
-    if (!api || api->size < sizeof *api) {
+    if (!api || api->size < offsetof(aotc_api, session_reset)) { /* what files of any aotc have */
         status = report(error, AOTC_WRONG_VERSION, "%s does not serve ABI version %u fully: build it again with the aotc of this application's headers",
                         path, AOTC_ABI_VERSION);
     } else {
@@ -400,6 +400,16 @@ static aotc_status no_handle(const char *function, const char *what, aotc_error 
 #define NEED(handle) \
     if (!(handle)) return no_handle(__func__, #handle, error)
 
+/* Whether the file's table reaches to a function: tables of older files end before newer functions. */
+#define HAS(handle, function) (api_of(handle)->size >= offsetof(aotc_api, function) + sizeof api_of(handle)->function)
+
+static aotc_status absent(const char *function, const char *version, aotc_error *error) {
+    return report(error, AOTC_WRONG_VERSION, "%s: the file was built by aotc %s, which lacks it: build it again", function, version);
+}
+
+#define NEED_FUNCTION(handle, function) \
+    if (!HAS(handle, function)) return absent(__func__, api_of(handle)->runtime_version, error)
+
 const char *aotc_manifest(const aotc_model_t *model, size_t *length) { return model ? api_of(model)->manifest(model, length) : NULL; }
 
 size_t aotc_entry_point_count(const aotc_model_t *model) { return model ? api_of(model)->entry_point_count(model) : 0; }
@@ -420,6 +430,21 @@ const aotc_tensor_info *aotc_input_info(const aotc_model_t *model, size_t entry_
 
 const aotc_tensor_info *aotc_output_info(const aotc_model_t *model, size_t entry_point, size_t output) {
     return model ? api_of(model)->output_info(model, entry_point, output) : NULL;
+}
+
+size_t aotc_state_count(const aotc_model_t *model) {
+    return model && HAS(model, state_count) ? api_of(model)->state_count(model) : 0;
+}
+
+const aotc_tensor_info *aotc_state_info(const aotc_model_t *model, size_t state) {
+    return model && HAS(model, state_info) ? api_of(model)->state_info(model, state) : NULL;
+}
+
+int64_t aotc_find_state(const aotc_model_t *model, const char *name) {
+    size_t count = name ? aotc_state_count(model) : 0;
+    for (size_t i = 0; i < count; i++)
+        if (strcmp(aotc_state_info(model, i)->name, name) == 0) return (int64_t)i;
+    return -1;
 }
 
 int64_t aotc_find_entry_point(const aotc_model_t *model, const char *name) {
@@ -460,6 +485,8 @@ aotc_status aotc_pool_destroy(aotc_pool_t *pool, aotc_error *error) {
 
 aotc_status aotc_session_create(aotc_model_t *model, const aotc_session_options *options, aotc_session_t **session, aotc_error *error) {
     NEED(model);
+    int shares = options && options->size >= offsetof(aotc_session_options, share_state) + sizeof options->share_state && options->share_state;
+    if (shares && !HAS(model, session_reset)) return absent("share_state", api_of(model)->runtime_version, error);
     return api_of(model)->session_create(model, options, session, error);
 }
 
@@ -487,6 +514,24 @@ aotc_status aotc_run(aotc_session_t *session, aotc_error *error) {
     return api_of(session)->run(session, error);
 }
 
+aotc_status aotc_cancel(aotc_session_t *session, aotc_error *error) {
+    NEED(session);
+    NEED_FUNCTION(session, cancel);
+    return api_of(session)->cancel(session, error);
+}
+
+aotc_status aotc_session_reset(aotc_session_t *session, aotc_error *error) {
+    NEED(session);
+    NEED_FUNCTION(session, session_reset);
+    return api_of(session)->session_reset(session, error);
+}
+
+aotc_status aotc_get_state(aotc_session_t *session, size_t state, DLTensor *tensor, aotc_error *error) {
+    NEED(session);
+    NEED_FUNCTION(session, get_state);
+    return api_of(session)->get_state(session, state, tensor, error);
+}
+
 aotc_status aotc_get_output(aotc_session_t *session, size_t output, DLTensor *tensor, aotc_error *error) {
     NEED(session);
     return api_of(session)->get_output(session, output, tensor, error);
@@ -511,6 +556,6 @@ aotc_status aotc_get_memory_info(aotc_session_t *session, aotc_memory_info *info
 
 const char *aotc_status_name(aotc_status status) {
     static const char *const names[] = {"ok",          "invalid argument", "invalid file",  "wrong version", "unsupported",
-                                        "out of memory", "busy",             "kernel failed", "system"};
+                                        "out of memory", "busy",             "kernel failed", "system",        "cancelled"};
     return (size_t)status < sizeof names / sizeof *names ? names[status] : "unknown";
 }

@@ -34,6 +34,11 @@ const aotc_api rt_api = {
     .pool_begin = rt_pool_begin,
     .pool_end = rt_pool_end,
     .pool_parallel_for = rt_pool_parallel_for,
+    .session_reset = rt_session_reset,
+    .cancel = rt_cancel,
+    .state_count = rt_state_count,
+    .state_info = rt_state_info,
+    .get_state = rt_get_state,
 };
 
 __attribute__((visibility("default"))) const aotc_api *aotc_model(uint32_t abi_version);

@@ -119,10 +119,19 @@ static aotc_status bind_input(aotc_session_t *self, size_t number, const DLTenso
     return succeed(error);
 }
 
+static aotc_status is_dynamic(const subject *self) {
+    text declared = {0};
+    shapes_declared(&declared, self->session->plan, self->session->view, self->tensor);
+    return fail(self->error, AOTC_INVALID_ARGUMENT,
+                "output '%s' has the shape %s, which is known only after a run, so it cannot be bound: get it after the run", self->name,
+                declared.data);
+}
+
 static aotc_status bind_output(aotc_session_t *self, size_t number, const DLTensor *tensor, aotc_error *error) {
     if (number >= self->view->record->outputs.count) return no_such("output", number, self->view->record->outputs.count, error);
     const plan_tensor *declared = &self->view->outputs[number];
     subject subject = {self, declared, "output", plan_string(self->plan, declared->name), error};
+    if (tensor && plan_output_is_dynamic(self->plan, self->view, (uint32_t)number)) return is_dynamic(&subject);
     output_slot *slot = &self->outputs[number];
     char *data = slot->owned;
     aotc_status status = tensor ? check_tensor(&subject, tensor, &data) : AOTC_OK;
@@ -181,8 +190,13 @@ aotc_status rt_output_shape(aotc_session_t *self, size_t output, int64_t *shape,
     else if (!shape && self->view->outputs[output].dims.count)
         status = fail(error, AOTC_INVALID_ARGUMENT, "the place for the shape is NULL");
     if (!status) status = session_inputs_are_bound(self, error);
-    if (!status) status = shapes_symbols(self->plan, self->view, self->input_shapes, symbols, error);
-    if (!status) status = shapes_output(self->plan, self->view, symbols, output, shape, error);
+    if (!status && self->ready && self->has_run) {
+        memcpy(shape, self->outputs[output].dims, self->view->outputs[output].dims.count * sizeof *shape);
+        status = succeed(error);
+    } else if (!status) {
+        status = shapes_symbols(self->plan, self->view, self->input_shapes, symbols, error);
+        if (!status) status = shapes_output(self->plan, self->view, symbols, output, shape, error);
+    }
     session_leave(self);
     return status;
 }

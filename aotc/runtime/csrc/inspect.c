@@ -1,6 +1,7 @@
 /* What a session tells about itself: steps with their times, memory. */
 #include <string.h>
 
+#include "dims.h"
 #include "internal.h"
 
 aotc_status rt_set_profiling(aotc_session_t *self, int on, aotc_error *error) {
@@ -25,6 +26,16 @@ static aotc_status no_room(const char *name, aotc_error *error) {
     return fail(error, AOTC_INVALID_ARGUMENT, "%s is NULL or its size is not set; set it to sizeof(%s)", name, name);
 }
 
+/* The value of an expression in the latest run; 0: none. */
+static int64_t latest(const aotc_session_t *self, uint32_t expr) {
+    plan_range code = self->view->exprs[expr];
+    int64_t value = 0;
+    if (!self->current) return 0;
+    if (!self->view->dynamic[expr]) value = self->current->exprs[expr];
+    else if (dims_evaluate(self->plan->code + code.first, code.count, self->current->symbols, &value)) return 0;
+    return value < 0 ? 0 : value;
+}
+
 aotc_status rt_step_info(aotc_session_t *self, size_t number, aotc_step_info *info, aotc_error *error) {
     if (!info || info->size < sizeof info->size) return no_room("aotc_step_info", error);
     if (number >= rt_step_count(self))
@@ -33,18 +44,20 @@ aotc_status rt_step_info(aotc_session_t *self, size_t number, aotc_step_info *in
     if (!session_enter(self)) return session_is_busy(error);
     const plan_step *step = &self->view->steps[number];
     const step_clock *clock = &self->clocks[number];
-    bool is_copy = step->kind == STEP_COPY;
+    bool is_kernel = step->kind == STEP_KERNEL, jumps = step->kind == STEP_BRANCH || step->kind == STEP_JUMP;
     aotc_step_info filled = {
         .size = sizeof filled,
-        .is_copy = is_copy,
+        .is_copy = step->kind == STEP_COPY,
         .name = plan_string(self->plan, step->source),
         .label = plan_string(self->plan, step->label),
-        .kernel = is_copy ? "" : plan_string(self->plan, self->plan->kernels[step->kernel].symbol),
+        .kernel = is_kernel ? plan_string(self->plan, self->plan->kernels[step->kernel].symbol) : "",
         .runs = clock->runs,
         .total_ns = clock->total_ns,
         .last_ns = clock->last_ns,
-        .flops = self->current ? self->current->exprs[step->flops] : 0,
-        .tasks = self->current ? self->current->exprs[step->tasks] : 0,
+        .flops = latest(self, step->flops),
+        .tasks = latest(self, step->tasks),
+        .kind = step->kind,
+        .target = jumps ? step->target : 0,
     };
     hand_over(info, &filled, sizeof filled);
     session_leave(self);
@@ -54,8 +67,9 @@ aotc_status rt_step_info(aotc_session_t *self, size_t number, aotc_step_info *in
 aotc_status rt_memory_info(aotc_session_t *self, aotc_memory_info *info, aotc_error *error) {
     if (!info || info->size < sizeof info->size) return no_room("aotc_memory_info", error);
     if (!session_enter(self)) return session_is_busy(error);
-    uint64_t outputs = 0;
+    uint64_t outputs = 0, dynamic = 0;
     for (uint32_t i = 0; i < self->view->record->outputs.count; i++) outputs += self->outputs[i].owned_bytes;
+    for (uint32_t i = 0; i < self->view->record->buffers.count; i++) dynamic += self->buffers[i].bytes;
     aotc_memory_info filled = {
         .size = sizeof filled,
         .shape_plans = self->plan_count,
@@ -66,6 +80,8 @@ aotc_status rt_memory_info(aotc_session_t *self, aotc_memory_info *info, aotc_er
         .outputs = outputs,
         .total = self->held,
         .peak = self->peak,
+        .dynamic = dynamic,
+        .states = self->states ? self->states->bytes : 0,
     };
     hand_over(info, &filled, sizeof filled);
     session_leave(self);

@@ -17,11 +17,21 @@ typedef struct entry {
     aotc_tensor_info *inputs, *outputs;
 } entry;
 
+/* A mapped file of weights. */
+typedef struct mapping {
+    void *data;
+    size_t size;
+} mapping;
+
 struct aotc_model_t {
     const aotc_api *api; /* first in every handle */
     plan plan;
     uint32_t entry_count;
     entry *entries;
+    aotc_tensor_info *states;
+    int64_t *state_shapes; /* PLAN_MAX_RANK places for each */
+    const char *weights;
+    mapping beside; /* the file that holds the weights if this one does not */
     const char *path;
     void *library;
     aotc_allocator allocator;
@@ -33,14 +43,19 @@ struct aotc_model_t {
 
 /* ---- Sessions ---- */
 
-/* What one set of input shapes needs. */
+/* What one set of input shapes needs. Symbols and expressions that are dynamic change while a run goes on. */
 typedef struct shape_plan {
     uint64_t last_use;
     uint64_t arena_bytes, lower_bound;
     int64_t *key;      /* the dims of all inputs in a row */
-    int64_t *exprs;    /* the value of each expression */
+    int64_t *symbols;  /* the value of each symbol */
+    int64_t *exprs;    /* the value of each expression, UNKNOWN where it has none */
     uint64_t *offsets; /* of each buffer in the arena */
+    uint8_t *sound;    /* of each step: its sizes are known and checked; else dynamic.c does so when it runs */
 } shape_plan;
+
+/* An expression that cannot be evaluated, or only while running. */
+#define UNKNOWN INT64_MIN
 
 typedef struct input_slot {
     bool bound;
@@ -62,6 +77,21 @@ typedef struct step_clock {
     uint64_t runs, total_ns, last_ns;
 } step_clock;
 
+/* Memory that grows while a run goes on and keeps its content. */
+typedef struct growing {
+    char *data;
+    uint64_t bytes;
+} growing;
+
+/* The states of one session, or of several that share them. */
+typedef struct state_set {
+    aotc_allocator allocator;
+    atomic_uint users;
+    atomic_flag busy; /* a session that has them runs */
+    size_t bytes;     /* of this struct with all that follows it */
+    char **data;      /* of each state */
+} state_set;
+
 struct aotc_session_t {
     const aotc_api *api;
     aotc_model_t *model;
@@ -80,6 +110,8 @@ struct aotc_session_t {
     output_slot *outputs;
     char *arena;
     uint64_t arena_bytes;
+    growing *buffers;  /* of each buffer whose size is dynamic */
+    state_set *states; /* NULL: none */
     shape_plan *plans;
     uint32_t plan_limit, plan_count;
     size_t plan_bytes;
@@ -95,6 +127,7 @@ struct aotc_session_t {
     bool ready;   /* nothing was bound since the latest successful prepare */
     bool has_run; /* outputs hold the result of the latest run */
     bool profile;
+    atomic_bool cancelled;
     atomic_flag busy;
 };
 
@@ -134,6 +167,16 @@ aotc_status memory_allocate(const aotc_allocator *allocator, uint64_t bytes, con
 aotc_status session_allocate(aotc_session_t *self, uint64_t bytes, const char *what, void **memory, aotc_error *error);
 void session_release(aotc_session_t *self, void *pointer, uint64_t bytes);
 
+/* Make the memory hold `bytes`, twice what it was at least, with what it held. Nothing changes on failure. */
+aotc_status session_grow(aotc_session_t *self, char **memory, uint64_t *size, uint64_t bytes, const char *what, aotc_error *error);
+
+/* Bytes of a buffer in the arena: none where its size is impossible, which the steps that use it notice. */
+#define MAX_BUFFER_BYTES (INT64_C(1) << 47)
+static inline uint64_t memory_buffer_bytes(const plan_view *view, const int64_t *exprs, uint32_t buffer) {
+    int64_t size = exprs[view->buffers[buffer].size];
+    return size < 0 || size > MAX_BUFFER_BYTES ? 0 : (uint64_t)size;
+}
+
 /* Give each buffer of the entry point an offset; returns the arena's size. */
 uint64_t memory_place(const plan_view *view, const int64_t *exprs, uint32_t *order, uint32_t *placed, uint64_t *offsets);
 
@@ -170,10 +213,49 @@ uint64_t shapes_value_bytes(const plan *plan, const plan_value *value, const int
 /* Reserve the arena that the current plan needs. */
 aotc_status run_reserve_arena(aotc_session_t *self, aotc_error *error);
 
+/* ---- steps.c ---- */
+
+aotc_status steps_run(aotc_session_t *self, aotc_error *error);
+
+/* ---- dynamic.c: sizes that are known only while running ---- */
+
+/* Before a step that is not sound in the current plan: evaluate its sizes, make its buffers hold them, check it. */
+aotc_status dynamic_prepare(aotc_session_t *self, uint32_t step, aotc_error *error);
+
+/* A step that sets a symbol, and one that compares two dims. */
+aotc_status dynamic_set_symbol(aotc_session_t *self, int64_t value, const plan_step *step, aotc_error *error);
+aotc_status dynamic_check(const aotc_session_t *self, const plan_step *step, aotc_error *error);
+
+/* After the steps: the shapes of outputs that depend on the data. */
+aotc_status dynamic_finish(aotc_session_t *self, aotc_error *error);
+
 /* ---- planning.c ---- */
 
 /* Make the plan for the shapes of the bound inputs the current one. */
 aotc_status planning_select(aotc_session_t *self, aotc_error *error);
+
+/* ---- checks.c: a step whose sizes are known ---- */
+
+/* All that a kernel, a copy or the runtime relies on: values lie in their memory, nothing is written that is also read, counts fit. */
+aotc_status checks_step(const plan *plan, const plan_view *view, uint32_t number, const int64_t *exprs, aotc_error *error);
+
+aotc_status checks_wrong(const char *what, uint32_t number, const char *problem, aotc_error *error);
+
+/* ---- states.c ---- */
+
+/* Set up the session's states: shared with another session, or its own with their first values. */
+aotc_status states_attach(aotc_session_t *self, aotc_session_t *shared, aotc_error *error);
+void states_detach(aotc_session_t *self);
+
+/* Enter and leave: one run at a time on a set of states. */
+aotc_status states_enter(aotc_session_t *self, aotc_error *error);
+void states_leave(aotc_session_t *self);
+
+/* ---- weights.c ---- */
+
+/* Where the weights are; maps the file beside the model's if they are not in it. */
+aotc_status weights_open(const char *path, const char **weights, mapping *beside, aotc_error *error);
+void weights_close(mapping *beside);
 
 /* ---- The API ---- */
 
@@ -207,6 +289,11 @@ aotc_status rt_set_profiling(aotc_session_t *session, int on, aotc_error *error)
 size_t rt_step_count(const aotc_session_t *session);
 aotc_status rt_step_info(aotc_session_t *session, size_t step, aotc_step_info *info, aotc_error *error);
 aotc_status rt_memory_info(aotc_session_t *session, aotc_memory_info *info, aotc_error *error);
+aotc_status rt_session_reset(aotc_session_t *session, aotc_error *error);
+aotc_status rt_cancel(aotc_session_t *session, aotc_error *error);
+size_t rt_state_count(const aotc_model_t *model);
+const aotc_tensor_info *rt_state_info(const aotc_model_t *model, size_t state);
+aotc_status rt_get_state(aotc_session_t *session, size_t state, DLTensor *tensor, aotc_error *error);
 
 extern const aotc_api rt_api;
 

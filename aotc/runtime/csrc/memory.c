@@ -1,6 +1,7 @@
 /* Memory of a session, counted and limited; and where buffers go in the arena. */
 #include <inttypes.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "internal.h"
 
@@ -54,8 +55,22 @@ void session_release(aotc_session_t *self, void *pointer, uint64_t bytes) {
     self->held -= bytes;
 }
 
+aotc_status session_grow(aotc_session_t *self, char **memory, uint64_t *size, uint64_t bytes, const char *what, aotc_error *error) {
+    if (*memory && *size >= bytes) return AOTC_OK;
+    uint64_t least = bytes ? bytes : PLAN_ALIGNMENT, wanted = *size * 2 > least ? *size * 2 : least; /* bytes, so that there is an address */
+    void *made;
+    aotc_status status = session_allocate(self, wanted, what, &made, error);
+    if (status && wanted > least) status = session_allocate(self, wanted = least, what, &made, error);
+    if (status) return status;
+    if (*memory) memcpy(made, *memory, (size_t)*size);
+    session_release(self, *memory, *size);
+    *memory = made;
+    *size = wanted;
+    return AOTC_OK;
+}
+
 static uint64_t aligned_size(const plan_view *view, const int64_t *exprs, uint32_t buffer) {
-    return ((uint64_t)exprs[view->buffers[buffer].size] + PLAN_ALIGNMENT - 1) & ~(uint64_t)(PLAN_ALIGNMENT - 1);
+    return (memory_buffer_bytes(view, exprs, buffer) + PLAN_ALIGNMENT - 1) & ~(uint64_t)(PLAN_ALIGNMENT - 1);
 }
 
 /* Whether `a` is placed before `b`: the larger first, then the lower number. */

@@ -3,6 +3,8 @@
 
 #include "internal.h"
 
+static DLDataType dtype_of(uint32_t dtype) { return (DLDataType){.code = plan_dtypes[dtype].code, .bits = plan_dtypes[dtype].bits, .lanes = 1}; }
+
 static void describe_tensors(const plan *plan, const plan_view *view, const plan_tensor *tensors, uint32_t count, aotc_tensor_info *infos,
                              carver *memory) {
     for (uint32_t i = 0; i < count; i++) {
@@ -18,11 +20,28 @@ static void describe_tensors(const plan *plan, const plan_view *view, const plan
                                     .maximum = constant ? code->value : dim->maximum,
                                     .symbol = constant ? NULL : plan_string(plan, dim->text)};
         }
-        const plan_dtype *dtype = &plan_dtypes[tensors[i].dtype];
         infos[i] = (aotc_tensor_info){.name = plan_string(plan, tensors[i].name),
-                                      .dtype = {.code = dtype->code, .bits = dtype->bits, .lanes = 1},
+                                      .dtype = dtype_of(tensors[i].dtype),
                                       .rank = (int32_t)rank,
                                       .dims = rank ? dims : NULL};
+    }
+}
+
+/* States: their shapes are extents. `shapes`: PLAN_MAX_RANK places for each. */
+static void describe_states(const plan *plan, aotc_tensor_info *infos, int64_t *shapes, carver *memory) {
+    for (uint32_t i = 0; i < plan_state_count(plan); i++) {
+        const plan_state *state = &plan->states[i];
+        aotc_dim *dims = carve(memory, state->dims.count, sizeof *dims);
+        if (!infos) continue;
+        for (uint32_t axis = 0; axis < state->dims.count; axis++) {
+            int64_t extent = plan->dims[state->dims.first + axis].minimum;
+            dims[axis] = (aotc_dim){.value = extent, .minimum = extent, .maximum = extent};
+            shapes[(size_t)i * PLAN_MAX_RANK + axis] = extent;
+        }
+        infos[i] = (aotc_tensor_info){.name = plan_string(plan, state->name),
+                                      .dtype = dtype_of(state->dtype),
+                                      .rank = (int32_t)state->dims.count,
+                                      .dims = state->dims.count ? dims : NULL};
     }
 }
 
@@ -34,6 +53,9 @@ static aotc_model_t *lay_out(const plan *plan, const char *path, carver *memory)
     entry *entries = carve(memory, count, sizeof *entries);
     for (uint32_t i = 0; i < count; i++) {
         plan_view view = plan_entry_view(plan, i);
+        uint8_t *dynamic = carve(memory, view.record->exprs.count, sizeof *dynamic);
+        for (uint32_t k = 0; dynamic && k < view.record->exprs.count; k++) dynamic[k] = plan_is_dynamic(plan, &view, k);
+        view.dynamic = dynamic;
         uint32_t inputs = view.record->inputs.count, outputs = view.record->outputs.count;
         aotc_tensor_info *input_infos = carve(memory, inputs, sizeof *input_infos);
         aotc_tensor_info *output_infos = carve(memory, outputs, sizeof *output_infos);
@@ -41,12 +63,17 @@ static aotc_model_t *lay_out(const plan *plan, const char *path, carver *memory)
         describe_tensors(plan, &view, view.outputs, outputs, output_infos, memory);
         if (entries) entries[i] = (entry){.view = view, .inputs = input_infos, .outputs = output_infos};
     }
+    aotc_tensor_info *states = carve(memory, plan_state_count(plan), sizeof *states);
+    int64_t *state_shapes = carve(memory, (size_t)plan_state_count(plan) * PLAN_MAX_RANK, sizeof *state_shapes);
+    describe_states(plan, states, state_shapes, memory);
     if (self) {
         memcpy(path_copy, path, strlen(path) + 1);
         self->path = path_copy;
         self->plan = *plan;
         self->entries = entries;
         self->entry_count = count;
+        self->states = states;
+        self->state_shapes = state_shapes;
     }
     return self;
 }
@@ -66,30 +93,54 @@ static aotc_status read_options(const aotc_model_options *given, aotc_model_opti
     return AOTC_OK;
 }
 
-aotc_status rt_model_create(const aotc_model_options *given, aotc_model_t **model, aotc_error *error) {
-    if (!model) return fail(error, AOTC_INVALID_ARGUMENT, "the place for the model is NULL");
-    *model = NULL;
-    aotc_model_options options;
-    aotc_status status = read_options(given, &options, error);
-    if (status) return status;
-    plan plan;
-    if ((status = plan_open(aotc_plan_data, aotc_plan_size, aotc_kernel_count, &plan, error))) return status;
+/* The first values of states lie in the weights. */
+static aotc_status check_states(const plan *plan, aotc_error *error) {
+    for (uint32_t i = 0; i < plan_state_count(plan); i++) {
+        uint64_t first = (uint64_t)plan->states[i].initial;
+        if (plan->states[i].has_initial && (first > aotc_weights_size || plan_state_bytes(plan, i) > aotc_weights_size - first))
+            return checks_wrong("state", i, "begins outside the weights", error);
+    }
+    return AOTC_OK;
+}
+
+static aotc_status make(const plan *plan, const aotc_model_options *options, const char *weights, mapping beside, aotc_model_t **model,
+                        aotc_error *error) {
     carver count = {0};
-    lay_out(&plan, options.path, &count);
+    lay_out(plan, options->path, &count);
     void *base;
-    if ((status = memory_allocate(options.allocator, count.used, "the model's tables", &base, error))) return status;
+    aotc_status status = memory_allocate(options->allocator, count.used, "the model's tables", &base, error);
+    if (status) return status;
     memset(base, 0, count.used);
     carver memory = {.base = base};
-    aotc_model_t *self = lay_out(&plan, options.path, &memory);
+    aotc_model_t *self = lay_out(plan, options->path, &memory);
     self->api = &rt_api;
-    self->library = options.library;
-    self->allocator = *options.allocator;
-    self->log = options.log;
-    self->log_context = options.log_context;
+    self->library = options->library;
+    self->allocator = *options->allocator;
+    self->log = options->log;
+    self->log_context = options->log_context;
+    self->weights = weights;
+    self->beside = beside;
     self->bytes = count.used;
     atomic_init(&self->users, 0);
     *model = self;
     return succeed(error);
+}
+
+aotc_status rt_model_create(const aotc_model_options *given, aotc_model_t **model, aotc_error *error) {
+    if (!model) return fail(error, AOTC_INVALID_ARGUMENT, "the place for the model is NULL");
+    *model = NULL;
+    aotc_model_options options;
+    plan plan;
+    const char *weights;
+    mapping beside = {0};
+    aotc_status status = read_options(given, &options, error);
+    if (!status) status = plan_open(aotc_plan_data, aotc_plan_size, aotc_kernel_count, &plan, error);
+    if (!status) status = check_states(&plan, error);
+    if (!status) status = weights_open(options.path, &weights, &beside, error);
+    if (status) return status;
+    status = make(&plan, &options, weights, beside, model, error);
+    if (status) weights_close(&beside);
+    return status;
 }
 
 aotc_status rt_model_destroy(aotc_model_t *self, aotc_error *error) {
@@ -97,6 +148,7 @@ aotc_status rt_model_destroy(aotc_model_t *self, aotc_error *error) {
     unsigned users = atomic_load(&self->users);
     if (users) return fail(error, AOTC_BUSY, "%u sessions or pools of the model %s are still open; destroy them first", users, self->path);
     aotc_allocator allocator = self->allocator;
+    weights_close(&self->beside);
     allocator.release(allocator.context, self, self->bytes);
     return succeed(error);
 }

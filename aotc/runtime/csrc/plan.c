@@ -10,6 +10,17 @@ const plan_dtype plan_dtypes[PLAN_DTYPE_COUNT] = {
     {"float16", kDLFloat, 16}, {"float32", kDLFloat, 32}, {"float64", kDLFloat, 64}, {"int8", kDLInt, 8},
     {"int16", kDLInt, 16},     {"int32", kDLInt, 32},     {"int64", kDLInt, 64},     {"uint8", kDLUInt, 8},
     {"uint16", kDLUInt, 16},   {"uint32", kDLUInt, 32},   {"uint64", kDLUInt, 64},   {"bool", kDLBool, 8},
+    {"bfloat16", kDLBfloat, 16},
+    {"float8_e4m3fn", AOTC_FLOAT8_E4M3FN, 8},
+    {"float8_e4m3fnuz", AOTC_FLOAT8_E4M3FNUZ, 8},
+    {"float8_e5m2", AOTC_FLOAT8_E5M2, 8},
+    {"float8_e5m2fnuz", AOTC_FLOAT8_E5M2FNUZ, 8},
+    {"float8_e8m0fnu", AOTC_FLOAT8_E8M0FNU, 8},
+    {"float4_e2m1fn", AOTC_FLOAT4_E2M1FN, 4},
+    {"int4", kDLInt, 4},
+    {"uint4", kDLUInt, 4},
+    {"int2", kDLInt, 2},
+    {"uint2", kDLUInt, 2},
 };
 
 static const uint32_t record_bytes[TABLE_COUNT] = {
@@ -24,11 +35,13 @@ static const uint32_t record_bytes[TABLE_COUNT] = {
     sizeof(plan_value),
     sizeof(plan_buffer),
     sizeof(plan_step),
+    sizeof(plan_state),
     sizeof(plan_entry),
 };
 
 _Static_assert(sizeof(plan_header) == 32 + 8 * TABLE_COUNT, "planfile.py writes this layout");
-_Static_assert(sizeof(plan_step) == 48 && sizeof(plan_entry) == 80 && sizeof(plan_value) == 24, "planfile.py writes this layout");
+_Static_assert(sizeof(plan_step) == 48 && sizeof(plan_entry) == 80 && sizeof(plan_value) == 24 && sizeof(plan_state) == 32,
+               "planfile.py writes this layout");
 
 /* Where a check stands, for its message. */
 typedef struct checker {
@@ -98,7 +111,8 @@ static aotc_status check_symbols(const checker *self) {
     for (uint32_t i = 0; i < entry->symbols.count; i++) {
         const plan_symbol *symbol = &self->view->symbols[i];
         if (!is_string(self, symbol->name)) return damaged(self, "symbol", i, "its name");
-        if (symbol->input >= entry->inputs.count || symbol->axis >= self->view->inputs[symbol->input].dims.count)
+        bool dynamic = symbol->input == PLAN_NO_INPUT;
+        if (!dynamic && (symbol->input >= entry->inputs.count || symbol->axis >= self->view->inputs[symbol->input].dims.count))
             return damaged(self, "symbol", i, "the input that defines it");
         if (symbol->lower < 0 || (symbol->has_upper && symbol->upper < symbol->lower)) return damaged(self, "symbol", i, "its bounds");
     }
@@ -134,18 +148,40 @@ static aotc_status check_tensors(const checker *self, const plan_tensor *tensors
             const plan_dim *dim = &self->plan->dims[tensor->dims.first + axis];
             if (dim->expr >= self->view->record->exprs.count || !is_string(self, dim->text)) return damaged(self, what, i, "its dims");
             if (!has_sound_bounds(self, dim)) return damaged(self, what, i, "its bounds");
+            if (tensors == self->view->inputs && plan_is_dynamic(self->plan, self->view, dim->expr))
+                return damaged(self, what, i, "a dim that only a step sets");
         }
+    }
+    return AOTC_OK;
+}
+
+static aotc_status check_states(const checker *self) {
+    for (uint32_t i = 0; i < plan_state_count(self->plan); i++) {
+        const plan_state *state = &self->plan->states[i];
+        if (!is_string(self, state->name) || state->dtype >= PLAN_DTYPE_COUNT) return damaged(self, "state", i, "its name or dtype");
+        if (state->dims.count > PLAN_MAX_RANK || !in_range(state->dims, table_size(self->plan, TABLE_DIMS)))
+            return damaged(self, "state", i, "its rank");
+        uint64_t elements = 1;
+        for (uint32_t axis = 0; axis < state->dims.count; axis++) {
+            const plan_dim *dim = &self->plan->dims[state->dims.first + axis];
+            if (dim->minimum < 0 || dim->minimum > INT32_MAX || dim->maximum != dim->minimum) return damaged(self, "state", i, "its dims");
+            elements *= (uint64_t)dim->minimum;
+            if (elements > INT32_MAX) return damaged(self, "state", i, "its size");
+        }
+        if (state->has_initial && (state->initial < 0 || state->initial % PLAN_ALIGNMENT != 0))
+            return damaged(self, "state", i, "where its first value lies");
     }
     return AOTC_OK;
 }
 
 static aotc_status check_values(const checker *self) {
     const plan_entry *entry = self->view->record;
-    const uint32_t limits[STORAGE_COUNT] = {entry->inputs.count, entry->outputs.count, 1, entry->buffers.count};
+    const uint32_t limits[STORAGE_COUNT] = {entry->inputs.count, entry->outputs.count, 1, entry->buffers.count,
+                                            plan_state_count(self->plan)};
     for (uint32_t i = 0; i < entry->values.count; i++) {
         const plan_value *value = &self->view->values[i];
         if (value->dtype >= PLAN_DTYPE_COUNT || value->storage >= STORAGE_COUNT) return damaged(self, "value", i, "its dtype or storage");
-        if (value->index >= limits[value->storage]) return damaged(self, "value", i, "its input, output or buffer");
+        if (value->index >= limits[value->storage]) return damaged(self, "value", i, "its input, output, buffer or state");
         if (value->offset >= entry->exprs.count) return damaged(self, "value", i, "its offset");
         if (value->shape.count > PLAN_MAX_RANK || !indices_below(self, value->shape, entry->exprs.count))
             return damaged(self, "value", i, "its shape");
@@ -160,8 +196,8 @@ static aotc_status check_buffers(const checker *self) {
         if (buffer->size >= entry->exprs.count) return damaged(self, "buffer", i, "its size");
         if (buffer->first_step > buffer->last_step || buffer->last_step >= entry->steps.count)
             return damaged(self, "buffer", i, "its lifetime");
-        if ((entry->arena_size >= 0) != (buffer->has_offset != 0))
-            return damaged(self, "buffer", i, "offset without an arena size, or none with one");
+        bool placed = entry->arena_size >= 0 && !plan_is_dynamic(self->plan, self->view, buffer->size);
+        if (placed != (buffer->has_offset != 0)) return damaged(self, "buffer", i, "offset without an arena size, or none with one");
         if (buffer->has_offset && (buffer->offset < 0 || buffer->offset % PLAN_ALIGNMENT != 0))
             return damaged(self, "buffer", i, "its offset");
     }
@@ -170,10 +206,40 @@ static aotc_status check_buffers(const checker *self) {
 
 /* Buffers are alive where they are used, and what is written may be written. */
 static const char *argument_problem(const checker *self, uint32_t step, const plan_value *value, bool written) {
-    if (written && value->storage != STORAGE_OUTPUT && value->storage != STORAGE_ARENA) return "it writes an input or a weight";
+    if (written && (value->storage == STORAGE_INPUT || value->storage == STORAGE_WEIGHT)) return "it writes an input or a weight";
     if (value->storage != STORAGE_ARENA) return NULL;
     const plan_buffer *buffer = &self->view->buffers[value->index];
     return step < buffer->first_step || step > buffer->last_step ? "it uses a buffer outside its lifetime" : NULL;
+}
+
+static const char *kernel_problem(const checker *self, const plan_step *step) {
+    if (step->kernel >= table_size(self->plan, TABLE_KERNELS)) return "its kernel";
+    const plan_kernel *kernel = &self->plan->kernels[step->kernel];
+    bool fits = kernel->buffers == step->arguments.count && kernel->dims == step->dims.count;
+    return fits ? NULL : "its kernel takes another number of arguments";
+}
+
+static const char *shape_problem(const checker *self, const plan_step *step) {
+    if (step->target >= self->view->record->symbols.count || self->view->symbols[step->target].input != PLAN_NO_INPUT)
+        return "the symbol that it sets";
+    return step->arguments.count > 1 || step->outputs || step->dims.count != 1 ? "it sets a symbol from one argument or one dim" : NULL;
+}
+
+/* A jump or a branch. */
+static const char *target_problem(const checker *self, const plan_step *step) {
+    if (step->target > self->view->record->steps.count) return "the step that it goes on with";
+    if (step->outputs || step->arguments.count > (step->kind == STEP_BRANCH)) return "its arguments";
+    return step->kind == STEP_JUMP || step->arguments.count || step->dims.count == 2 ? NULL : "it compares two dims";
+}
+
+static const char *kind_problem(const checker *self, const plan_step *step) {
+    switch (step->kind) {
+    case STEP_KERNEL: return kernel_problem(self, step);
+    case STEP_COPY: return step->arguments.count != 2 || step->outputs != 1 ? "a copy has two arguments" : NULL;
+    case STEP_SHAPE: return shape_problem(self, step);
+    case STEP_CHECK: return step->arguments.count || step->outputs || step->dims.count != 2 ? "it compares two dims" : NULL;
+    default: return target_problem(self, step);
+    }
 }
 
 static aotc_status check_step(const checker *self, uint32_t number) {
@@ -185,21 +251,14 @@ static aotc_status check_step(const checker *self, uint32_t number) {
         return damaged(self, "step", number, "its arguments");
     if (!indices_below(self, step->dims, entry->exprs.count) || step->tasks >= entry->exprs.count || step->flops >= entry->exprs.count)
         return damaged(self, "step", number, "its dims");
-    const uint32_t *arguments = self->plan->indices + step->arguments.first;
-    if (step->kind == STEP_COPY) {
-        if (step->arguments.count != 2 || step->outputs != 1) return damaged(self, "step", number, "a copy has two arguments");
-    } else {
-        if (step->kernel >= table_size(self->plan, TABLE_KERNELS)) return damaged(self, "step", number, "its kernel");
-        const plan_kernel *kernel = &self->plan->kernels[step->kernel];
-        if (kernel->buffers != step->arguments.count || kernel->dims != step->dims.count)
-            return damaged(self, "step", number, "its kernel takes another number of arguments");
+    const char *problem = kind_problem(self, step);
+    for (uint32_t i = 0; i < step->arguments.count && !problem; i++) {
+        const plan_value *value = &self->view->values[self->plan->indices[step->arguments.first + i]];
+        problem = argument_problem(self, number, value, i >= step->arguments.count - step->outputs);
+        if (step->kind == STEP_SHAPE && value->dtype != DTYPE_INT64) problem = "its argument is not int64";
+        if (step->kind == STEP_BRANCH && value->dtype != DTYPE_BOOL) problem = "its argument is not bool";
     }
-    for (uint32_t i = 0; i < step->arguments.count; i++) {
-        bool written = i >= step->arguments.count - step->outputs;
-        const char *problem = argument_problem(self, number, &self->view->values[arguments[i]], written);
-        if (problem) return damaged(self, "step", number, problem);
-    }
-    return AOTC_OK;
+    return problem ? damaged(self, "step", number, problem) : AOTC_OK;
 }
 
 /* Some step writes the output. */
@@ -248,6 +307,7 @@ aotc_status plan_open(const void *data, uint64_t size, uint32_t kernels, plan *o
                   .dims = table(header, TABLE_DIMS),
                   .code = table(header, TABLE_CODE),
                   .kernels = table(header, TABLE_KERNELS),
+                  .states = table(header, TABLE_STATES),
                   .entries = table(header, TABLE_ENTRIES)};
     checker self = {.plan = out, .error = error};
     uint32_t strings = table_size(out, TABLE_STRINGS);
@@ -255,6 +315,7 @@ aotc_status plan_open(const void *data, uint64_t size, uint32_t kernels, plan *o
     if (table_size(out, TABLE_KERNELS) != kernels) return damaged(&self, "kernel table of", kernels, "not the code's number of kernels");
     for (uint32_t i = 0; i < kernels; i++)
         if (!is_string(&self, out->kernels[i].symbol)) return damaged(&self, "kernel", i, "its name");
+    if ((status = check_states(&self))) return status;
     if (table_size(out, TABLE_ENTRIES) == 0) return damaged(&self, "entry point", 0, "there is none");
     for (uint32_t i = 0; i < table_size(out, TABLE_ENTRIES); i++) {
         if (!has_valid_ranges(out, &out->entries[i])) return damaged(&self, "entry point", i, "its ranges");
@@ -281,8 +342,33 @@ plan_view plan_entry_view(const plan *self, uint32_t number) {
     for (uint32_t i = 0; i < entry->steps.count; i++) {
         if (view.steps[i].arguments.count > view.max_arguments) view.max_arguments = view.steps[i].arguments.count;
         if (view.steps[i].dims.count > view.max_dims) view.max_dims = view.steps[i].dims.count;
+        view.branches |= view.steps[i].kind == STEP_BRANCH;
     }
+    for (uint32_t i = 0; i < entry->values.count; i++) view.uses_states |= view.values[i].storage == STORAGE_STATE;
     for (uint32_t i = 0; i < entry->inputs.count; i++) view.input_dims += view.inputs[i].dims.count;
     for (uint32_t i = 0; i < entry->outputs.count; i++) view.output_dims += view.outputs[i].dims.count;
     return view;
+}
+
+bool plan_is_dynamic(const plan *self, const plan_view *view, uint32_t expr) {
+    plan_range code = view->exprs[expr];
+    for (uint32_t i = 0; i < code.count; i++) {
+        const plan_code *each = &self->code[code.first + i];
+        if (each->op == CODE_SYMBOL && view->symbols[each->value].input == PLAN_NO_INPUT) return true;
+    }
+    return false;
+}
+
+bool plan_output_is_dynamic(const plan *self, const plan_view *view, uint32_t output) {
+    plan_range dims = view->outputs[output].dims;
+    for (uint32_t axis = 0; axis < dims.count; axis++)
+        if (view->dynamic[self->dims[dims.first + axis].expr]) return true;
+    return false;
+}
+
+uint64_t plan_state_bytes(const plan *self, uint32_t state) {
+    plan_range dims = self->states[state].dims;
+    uint64_t bytes = plan_itemsize(self->states[state].dtype);
+    for (uint32_t axis = 0; axis < dims.count; axis++) bytes *= (uint64_t)self->dims[dims.first + axis].minimum;
+    return bytes;
 }

@@ -13,16 +13,16 @@
 #include "aotc.h"
 
 #define PLAN_MAGIC "AOTCPLAN"
-#define PLAN_VERSION 1u
+#define PLAN_VERSION 2u
 #define PLAN_ALIGNMENT 64u
 #define PLAN_MAX_RANK 16u
-#define PLAN_MAX_SYMBOLS 64u
+#define PLAN_MAX_SYMBOLS 512u
 #define PLAN_MAX_DEPTH 64u /* stack places that an expression may need */
 
 enum {
     TABLE_STRINGS, /* bytes; each string ends with a zero byte */
     TABLE_INDICES, /* uint32_t: dims of values and steps, arguments of steps */
-    TABLE_DIMS,    /* plan_dim: dims of inputs and outputs */
+    TABLE_DIMS,    /* plan_dim: dims of inputs, outputs and states */
     TABLE_CODE,    /* plan_code */
     TABLE_EXPRS,   /* plan_expr */
     TABLE_SYMBOLS, /* plan_symbol */
@@ -31,6 +31,7 @@ enum {
     TABLE_VALUES,  /* plan_value */
     TABLE_BUFFERS, /* plan_buffer */
     TABLE_STEPS,   /* plan_step */
+    TABLE_STATES,  /* plan_state */
     TABLE_ENTRIES, /* plan_entry */
     TABLE_COUNT
 };
@@ -64,9 +65,11 @@ typedef struct plan_code {
 
 typedef plan_range plan_expr; /* in TABLE_CODE */
 
+#define PLAN_NO_INPUT UINT32_MAX
+
 typedef struct plan_symbol {
     uint32_t name;
-    uint32_t input, axis;
+    uint32_t input, axis; /* input PLAN_NO_INPUT: dynamic, a step sets it */
     uint32_t has_upper;
     int64_t lower, upper;
 } plan_symbol;
@@ -78,7 +81,7 @@ typedef struct plan_kernel {
 } plan_kernel;
 
 typedef struct plan_dim {
-    uint32_t expr;
+    uint32_t expr; /* 0 for a state */
     uint32_t text; /* empty for a constant */
     int64_t minimum;
     int64_t maximum; /* -1: without bound */
@@ -90,7 +93,7 @@ typedef struct plan_tensor {
     plan_range dims; /* in TABLE_DIMS */
 } plan_tensor;
 
-enum { STORAGE_INPUT, STORAGE_OUTPUT, STORAGE_WEIGHT, STORAGE_ARENA, STORAGE_COUNT };
+enum { STORAGE_INPUT, STORAGE_OUTPUT, STORAGE_WEIGHT, STORAGE_ARENA, STORAGE_STATE, STORAGE_COUNT };
 
 typedef struct plan_value {
     uint32_t dtype;
@@ -107,7 +110,8 @@ typedef struct plan_buffer {
     int64_t offset;
 } plan_buffer;
 
-enum { STEP_KERNEL, STEP_COPY, STEP_COUNT };
+/* What each does is told in lowering/plan.py. */
+enum { STEP_KERNEL, STEP_COPY, STEP_SHAPE, STEP_CHECK, STEP_BRANCH, STEP_JUMP, STEP_COUNT };
 
 typedef struct plan_step {
     uint32_t kind;
@@ -117,9 +121,17 @@ typedef struct plan_step {
     uint32_t tasks;       /* expression */
     uint32_t outputs;
     uint32_t source, label;
-    uint32_t flops; /* expression */
-    uint32_t reserved;
+    uint32_t flops;  /* expression */
+    uint32_t target; /* a symbol, or the step to go on with */
 } plan_step;
+
+typedef struct plan_state {
+    uint32_t name;
+    uint32_t dtype;
+    plan_range dims; /* in TABLE_DIMS: each with its extent as least and largest */
+    uint32_t has_initial, reserved;
+    int64_t initial; /* bytes from the start of the weights */
+} plan_state;
 
 typedef struct plan_entry {
     uint32_t name;
@@ -139,6 +151,8 @@ typedef struct plan_view {
     const plan_value *values;
     const plan_buffer *buffers;
     const plan_step *steps;
+    const uint8_t *dynamic;               /* of each expression: whether it mentions a dynamic symbol; the model's */
+    bool branches, uses_states;           /* some step is a branch; some value is a state */
     uint32_t max_arguments, max_dims; /* of any step */
     uint32_t input_dims, output_dims; /* ranks, summed */
 } plan_view;
@@ -150,6 +164,7 @@ typedef struct plan {
     const plan_dim *dims;
     const plan_code *code;
     const plan_kernel *kernels;
+    const plan_state *states;
     const plan_entry *entries;
 } plan;
 
@@ -159,19 +174,30 @@ aotc_status plan_open(const void *data, uint64_t size, uint32_t kernels, plan *o
 /* The view of entry point `number` of a checked plan. */
 plan_view plan_entry_view(const plan *self, uint32_t number);
 
+/* Whether an expression mentions a dynamic symbol. */
+bool plan_is_dynamic(const plan *self, const plan_view *view, uint32_t expr);
+
+/* Whether an output's shape is known only while running. */
+bool plan_output_is_dynamic(const plan *self, const plan_view *view, uint32_t output);
+
+static inline uint32_t plan_state_count(const plan *self) { return self->header->tables[TABLE_STATES].count; }
+
+uint64_t plan_state_bytes(const plan *self, uint32_t state);
+
 uint64_t plan_hash(const void *data, uint64_t size);
 
 static inline const char *plan_string(const plan *self, uint32_t offset) { return self->strings + offset; }
 
-/* dtypes: number, name, DLPack type and size. */
+/* dtypes: number, name, DLPack type and size. Elements of less than 8 bits take a byte each. */
 typedef struct plan_dtype {
     const char *name;
     uint8_t code, bits;
 } plan_dtype;
 
 extern const plan_dtype plan_dtypes[];
-#define PLAN_DTYPE_COUNT 12u
+#define PLAN_DTYPE_COUNT 23u
+enum { DTYPE_INT64 = 6, DTYPE_BOOL = 11 };
 
-static inline uint32_t plan_itemsize(uint32_t dtype) { return plan_dtypes[dtype].bits / 8u; }
+static inline uint32_t plan_itemsize(uint32_t dtype) { return (plan_dtypes[dtype].bits + 7u) / 8u; }
 
 #endif

@@ -1,4 +1,4 @@
-/* Running: prepare once after something was bound, then follow the steps. */
+/* Running: prepare once after something was bound, then follow the steps (steps.c). */
 #include <inttypes.h>
 #include <string.h>
 
@@ -37,6 +37,23 @@ static bool ranges_overlap(const char *a, uint64_t a_bytes, const char *b, uint6
     return a && b && a_bytes && b_bytes && (uintptr_t)a < (uintptr_t)b + b_bytes && (uintptr_t)b < (uintptr_t)a + a_bytes;
 }
 
+/* What the caller bound lies apart from the states. */
+static aotc_status check_states(const aotc_session_t *self, aotc_error *error) {
+    const plan_entry *record = self->view->record;
+    const state_set *states = self->states;
+    for (uint32_t i = 0; states && i < record->inputs.count + record->outputs.count; i++) {
+        bool is_input = i < record->inputs.count;
+        uint32_t number = is_input ? i : i - record->inputs.count;
+        if (!is_input && !self->outputs[number].bound) continue;
+        const plan_tensor *tensor = is_input ? &self->view->inputs[number] : &self->view->outputs[number];
+        const char *data = is_input ? self->inputs[number].data : self->outputs[number].data;
+        if (ranges_overlap(data, shapes_tensor_bytes(self->plan, tensor, self->current->exprs), (const char *)states, states->bytes))
+            return fail(error, AOTC_INVALID_ARGUMENT, "%s '%s' lies in the memory of a state; use memory of your own",
+                        is_input ? "input" : "output", plan_string(self->plan, tensor->name));
+    }
+    return AOTC_OK;
+}
+
 /* No output shares memory with an input or with another output; an input lies in none of the session's own outputs. */
 static aotc_status check_overlaps(aotc_session_t *self, aotc_error *error) {
     const plan_entry *record = self->view->record;
@@ -67,6 +84,7 @@ static aotc_status prepare_output(aotc_session_t *self, uint32_t number, aotc_er
     output_slot *slot = &self->outputs[number];
     uint32_t rank = tensor->dims.count;
     int64_t stride = 1;
+    if (plan_output_is_dynamic(self->plan, self->view, number)) return AOTC_OK; /* dynamic.c does it */
     for (uint32_t axis = rank; axis-- > 0;) {
         slot->dims[axis] = self->current->exprs[self->plan->dims[tensor->dims.first + axis].expr];
         slot->strides[axis] = stride;
@@ -92,113 +110,33 @@ static aotc_status prepare(aotc_session_t *self, aotc_error *error) {
     aotc_status status = session_inputs_are_bound(self, error);
     if (!status) status = planning_select(self, error);
     if (!status) status = check_overlaps(self, error);
+    if (!status) status = check_states(self, error);
     if (!status) status = run_reserve_arena(self, error);
     for (uint32_t i = 0; i < self->view->record->outputs.count && !status; i++) status = prepare_output(self, i, error);
     self->ready = status == AOTC_OK;
     return status;
 }
 
-/* ---- Steps ---- */
+/* ---- Running ---- */
 
-/* One step's work, seen by all threads that share it. */
-typedef struct job {
-    aotc_kernel kernel;
-    aotc_kernel_args arguments;
-    int32_t tasks;
-    atomic_int code; /* the first result of a part that was not 0 */
-    _Atomic int64_t done;
-} job;
-
-#define BAD_RANGE INT32_MIN /* parallel_for asked for a range outside the tasks */
-
-static int32_t run_part(void *context, int32_t begin, int32_t end) {
-    job *self = context;
-    int32_t code = BAD_RANGE;
-    if (begin >= 0 && begin <= end && end <= self->tasks) {
-        aotc_kernel_args arguments = self->arguments;
-        arguments.begin = begin;
-        arguments.end = end;
-        code = begin < end ? self->kernel(&arguments) : 0;
-        atomic_fetch_add_explicit(&self->done, end - begin, memory_order_relaxed);
-    }
-    int none = 0;
-    if (code) atomic_compare_exchange_strong_explicit(&self->code, &none, code, memory_order_relaxed, memory_order_relaxed);
-    return code;
-}
-
-static void *address(const aotc_session_t *self, const plan_value *value) {
-    char *base;
-    switch (value->storage) {
-    case STORAGE_INPUT: base = self->inputs[value->index].data; break;
-    case STORAGE_OUTPUT: base = self->outputs[value->index].data; break;
-    case STORAGE_WEIGHT: base = (char *)(uintptr_t)aotc_weights_data; break;
-    default: base = self->arena + self->current->offsets[value->index]; break;
-    }
-    return base ? base + self->current->exprs[value->offset] : NULL;
-}
-
-static aotc_status step_failed(const aotc_session_t *self, const plan_step *step, int32_t code, int64_t done, int64_t tasks,
-                               aotc_error *error) {
-    const char *source = plan_string(self->plan, step->source), *label = plan_string(self->plan, step->label);
-    if (code == BAD_RANGE || (code == 0 && done != tasks))
-        return fail(error, AOTC_KERNEL_FAILED,
-                    "step '%s' (%s): parallel_for should run each of the %" PRId64 " tasks once and ran %" PRId64
-                    " in proper ranges; correct it",
-                    source, label, tasks, done);
-    return fail(error, AOTC_KERNEL_FAILED,
-                "step '%s' (%s) failed: its kernel returned %" PRId32 "; report this with the model and its inputs", source, label, code);
-}
-
-static aotc_status run_kernel(aotc_session_t *self, const plan_step *step, aotc_error *error) {
-    const int64_t *exprs = self->current->exprs;
-    const uint32_t *indices = self->plan->indices;
-    int64_t tasks = exprs[step->tasks];
-    if (tasks == 0) return AOTC_OK;
-    for (uint32_t i = 0; i < step->arguments.count; i++)
-        self->pointers[i] = address(self, &self->view->values[indices[step->arguments.first + i]]);
-    for (uint32_t i = 0; i < step->dims.count; i++) self->dims[i] = exprs[indices[step->dims.first + i]];
-    job job = {.kernel = aotc_kernels[step->kernel], .arguments = {.buffers = self->pointers, .dims = self->dims}, .tasks = (int32_t)tasks};
-    if (tasks > 1 && self->parallel_for) self->parallel_for(self->parallel_for_context, job.tasks, run_part, &job);
-    else run_part(&job, 0, job.tasks);
-    int32_t code = atomic_load_explicit(&job.code, memory_order_relaxed);
-    int64_t done = atomic_load_explicit(&job.done, memory_order_relaxed);
-    return code == 0 && done == tasks ? AOTC_OK : step_failed(self, step, code, done, tasks, error);
-}
-
-static void run_copy(const aotc_session_t *self, const plan_step *step) {
-    const uint32_t *arguments = self->plan->indices + step->arguments.first;
-    const plan_value *from = &self->view->values[arguments[0]], *to = &self->view->values[arguments[1]];
-    uint64_t bytes = shapes_value_bytes(self->plan, from, self->current->exprs);
-    if (bytes) memcpy(address(self, to), address(self, from), (size_t)bytes);
-}
-
-static aotc_status run_steps(aotc_session_t *self, aotc_error *error) {
-    uint64_t before = self->profile ? now_ns() : 0;
-    for (uint32_t i = 0; i < self->view->record->steps.count; i++) {
-        const plan_step *step = &self->view->steps[i];
-        aotc_status status = AOTC_OK;
-        if (step->kind == STEP_COPY) run_copy(self, step);
-        else status = run_kernel(self, step, error);
-        if (status) return status;
-        if (!self->profile) continue;
-        uint64_t after = now_ns();
-        self->clocks[i].runs++;
-        self->clocks[i].last_ns = after - before;
-        self->clocks[i].total_ns += after - before;
-        before = after;
-    }
-    return AOTC_OK;
+static aotc_status run(aotc_session_t *self, aotc_error *error) {
+    aotc_status status = self->ready ? AOTC_OK : prepare(self, error);
+    if (status) return status;
+    const aotc_api *pool = self->pool ? *(const aotc_api *const *)self->pool : NULL;
+    if (pool) pool->pool_begin(self->pool);
+    status = steps_run(self, error);
+    if (pool) pool->pool_end(self->pool);
+    return status ? status : dynamic_finish(self, error);
 }
 
 aotc_status rt_run(aotc_session_t *self, aotc_error *error) {
     if (!session_enter(self)) return session_is_busy(error);
     self->has_run = false;
-    aotc_status status = self->ready ? AOTC_OK : prepare(self, error);
+    atomic_store_explicit(&self->cancelled, false, memory_order_relaxed);
+    aotc_status status = states_enter(self, error);
     if (!status) {
-        const aotc_api *pool = self->pool ? *(const aotc_api *const *)self->pool : NULL;
-        if (pool) pool->pool_begin(self->pool);
-        status = run_steps(self, error);
-        if (pool) pool->pool_end(self->pool);
+        status = run(self, error);
+        states_leave(self);
     }
     self->has_run = status == AOTC_OK;
     session_leave(self);

@@ -57,6 +57,7 @@ static aotc_session_t *lay_out(const plan_view *view, uint32_t plan_limit, carve
     const int64_t **input_shapes = carve(memory, record->inputs.count, sizeof *input_shapes);
     int64_t *output_dims = carve(memory, (size_t)view->output_dims * 3, sizeof *output_dims);
     shape_plan *plans = carve(memory, plan_limit, sizeof *plans);
+    growing *buffers = carve(memory, record->buffers.count, sizeof *buffers);
     uint32_t *order = carve(memory, (size_t)record->buffers.count * 2, sizeof *order);
     void **pointers = carve(memory, view->max_arguments, sizeof *pointers);
     int64_t *dims = carve(memory, view->max_dims, sizeof *dims);
@@ -74,8 +75,10 @@ static aotc_session_t *lay_out(const plan_view *view, uint32_t plan_limit, carve
     }
     self->plans = plans;
     self->plan_limit = plan_limit;
-    self->plan_bytes = (view->input_dims + record->exprs.count + (size_t)record->buffers.count) * sizeof(int64_t);
+    self->plan_bytes =
+        (view->input_dims + record->symbols.count + record->exprs.count + (size_t)record->buffers.count) * sizeof(int64_t) + record->steps.count;
     if (self->plan_bytes == 0) self->plan_bytes = sizeof(int64_t);
+    self->buffers = buffers;
     self->order = order;
     self->placed = order + record->buffers.count;
     self->pointers = pointers;
@@ -152,7 +155,9 @@ static void release_all(aotc_session_t *self) {
     for (uint32_t i = 0; i < self->plan_count; i++) session_release(self, self->plans[i].key, self->plan_bytes);
     for (uint32_t i = 0; i < self->view->record->outputs.count; i++)
         session_release(self, self->outputs[i].owned, self->outputs[i].owned_bytes);
+    for (uint32_t i = 0; i < self->view->record->buffers.count; i++) session_release(self, self->buffers[i].data, self->buffers[i].bytes);
     session_release(self, self->arena, self->arena_bytes);
+    states_detach(self);
     aotc_model_t *model = self->model;
     aotc_allocator allocator = self->allocator;
     allocator.release(allocator.context, self, self->bytes);
@@ -178,7 +183,8 @@ aotc_status rt_session_create(aotc_model_t *model, const aotc_session_options *g
     self->profile = options.profile != 0;
     atomic_flag_clear(&self->busy);
     atomic_fetch_add(&model->users, 1);
-    status = set_up_threads(self, &options, error);
+    status = states_attach(self, options.share_state, error);
+    if (!status) status = set_up_threads(self, &options, error);
     if (!status) status = plan_static(self, error);
     if (status) {
         release_all(self);

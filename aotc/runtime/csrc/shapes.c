@@ -54,7 +54,7 @@ aotc_status shapes_too_large(const char *what, const char *name, const int64_t *
     text_shape(&shape, dims, rank);
     return fail(
         error, AOTC_INVALID_ARGUMENT,
-        "%s '%s' would have the shape %s; dims may not be negative and a tensor holds fewer than 2^31 elements: change the input sizes",
+        "%s '%s' would have the shape %s; dims may not be negative and a tensor holds fewer than 2^31 elements: change the inputs",
         what, name, shape.data);
 }
 
@@ -65,6 +65,8 @@ aotc_status shapes_symbols(const plan *plan, const plan_view *view, const int64_
             return shapes_too_large("input", plan_string(plan, view->inputs[i].name), input_shapes[i], view->inputs[i].dims.count, error);
     for (uint32_t i = 0; i < view->record->symbols.count; i++) {
         const plan_symbol *symbol = &view->symbols[i];
+        symbols[i] = symbol->lower; /* of a dynamic one, until a step sets it */
+        if (symbol->input == PLAN_NO_INPUT) continue;
         int64_t value = input_shapes[symbol->input][symbol->axis];
         symbols[i] = value;
         if (value >= symbol->lower && (!symbol->has_upper || value <= symbol->upper)) continue;
@@ -91,11 +93,16 @@ aotc_status shapes_symbols(const plan *plan, const plan_view *view, const int64_
 aotc_status shapes_output(const plan *plan, const plan_view *view, const int64_t *symbols, size_t output, int64_t *shape,
                           aotc_error *error) {
     const plan_tensor *tensor = &view->outputs[output];
+    int64_t known[PLAN_MAX_RANK];
     for (uint32_t axis = 0; axis < tensor->dims.count; axis++) {
-        aotc_status status = shapes_evaluate(plan, view, plan->dims[tensor->dims.first + axis].expr, symbols, &shape[axis], error);
+        uint32_t expr = plan->dims[tensor->dims.first + axis].expr;
+        aotc_status status = AOTC_OK;
+        if (view->dynamic[expr]) shape[axis] = -1;
+        else status = shapes_evaluate(plan, view, expr, symbols, &shape[axis], error);
         if (status) return status;
+        known[axis] = view->dynamic[expr] ? 1 : shape[axis];
     }
-    if (!shapes_countable(shape, tensor->dims.count))
+    if (!shapes_countable(known, tensor->dims.count))
         return shapes_too_large("output", plan_string(plan, tensor->name), shape, tensor->dims.count, error);
     return succeed(error);
 }
