@@ -4,7 +4,20 @@ versions of an operator differ."""
 from __future__ import annotations
 
 from aotc.frontends.onnx.node import Handler
-from aotc.frontends.onnx.operators import constants, control, conv, einsum, elementwise, index, linear, norm, reduce, resize, shape
+from aotc.frontends.onnx.operators import (
+    constants,
+    control,
+    conv,
+    einsum,
+    elementwise,
+    index,
+    linear,
+    norm,
+    reduce,
+    resize,
+    sampling,
+    shape,
+)
 
 
 def _join(*families: dict[str, Handler]) -> dict[tuple[str, str], Handler]:
@@ -28,6 +41,7 @@ HANDLERS: dict[tuple[str, str], Handler] = _join(
     constants.HANDLERS,
     index.HANDLERS,
     resize.HANDLERS,
+    sampling.HANDLERS,
     control.HANDLERS,
 )
 """By domain ('' is ONNX's own) and operator."""

@@ -65,7 +65,7 @@ def _same_total(size: Dim, span: int, stride: int) -> Dim:
     return maximum((ceildiv(size, stride) - 1) * stride + span - size, 0)
 
 
-def _kernel_of(node: Node, w: Expr) -> tuple[int, ...]:
+def kernel_of(node: Node, w: Expr) -> tuple[int, ...]:
     shape = node.shape(w)[2:]
     kernel = node.integers("kernel_shape", shape if all(isinstance(dim, int) for dim in shape) else None)  # type: ignore[arg-type]
     if kernel != shape:
@@ -73,7 +73,7 @@ def _kernel_of(node: Node, w: Expr) -> tuple[int, ...]:
     return kernel
 
 
-def _with_bias(node: Node, y: Expr, index: int) -> Expr:
+def with_bias(node: Node, y: Expr, index: int) -> Expr:
     bias = node.optional(index)
     if bias is None:
         return y
@@ -85,17 +85,17 @@ def _with_bias(node: Node, y: Expr, index: int) -> Expr:
 
 def _conv(node: Node) -> Results:
     x, w = node.input(0), node.input(1)
-    kernel = _kernel_of(node, w)
+    kernel = kernel_of(node, w)
     strides, dilation = _windows(node, x, kernel)
     x, padding = _padded(node, x, kernel, strides, dilation)
     groups = node.integer("group", 1)
     y = node.call(ops.conv, x, w, strides=strides, padding=padding, dilation=dilation, groups=groups)
-    return _with_bias(node, y, 2)
+    return with_bias(node, y, 2)
 
 
 def _conv_transpose(node: Node) -> Results:
     x, w = node.input(0), node.input(1)
-    kernel = _kernel_of(node, w)
+    kernel = kernel_of(node, w)
     strides, dilation = _windows(node, x, kernel)
     spatial = len(kernel)
     extra = node.integers("output_padding", (0,) * spatial)
@@ -107,7 +107,7 @@ def _conv_transpose(node: Node) -> Results:
         ops.conv_transpose, x, w, strides=strides, padding=padding, output_padding=extra, dilation=dilation,
         groups=node.integer("group", 1),
     )  # fmt: skip
-    return _with_bias(node, y, 2)
+    return with_bias(node, y, 2)
 
 
 def _transposed_padding(
