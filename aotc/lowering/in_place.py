@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from aotc import ops
-from aotc.ir.expr import Call, Expr, Function, If, Loop, Module, bodies, children
+from aotc.ir.expr import Call, Expr, Function, If, Loop, Module, Var, bodies, children
 from aotc.ir.symbols import schedule
 from aotc.ir.types import TensorType
 from aotc.ir.visitor import all_functions, post_order, users
@@ -21,6 +21,8 @@ from aotc.ops.base import Fusion, OpDef
 InPlace = Mapping[Function, int]
 """The parameter of a function over which its result is written."""
 
+SCATTERED_INTO = (ops.scatter_elements, ops.scatter_nd)
+"""Operators that copy their first argument, then write elements of it: over that argument, the copy is nothing."""
 WRITTEN_ONCE = (ops.conv, ops.conv_transpose, ops.dense, ops.packed_dense, ops.matmul)
 """Operators that are not elementwise, and whose kernels write each element once, when its epilogue is done."""
 
@@ -58,7 +60,9 @@ def _functions(module: Module) -> list[tuple[Function, frozenset[Expr]]]:
 
 def is_aligned(function: Function, index: int) -> bool:
     """Whether each element of the result needs only the element at the same place of parameter ``index``."""
-    param = function.params[index]
+    param, body = function.params[index], function.body
+    if isinstance(body, Call) and body.op in SCATTERED_INTO and body.args[0] is param:
+        return param not in body.args[1:] and all(isinstance(arg, Var) for arg in body.args)
     if param.type != function.body.type or not all(_writes_once(node) for node in post_order(function.body)):
         return False
     readers = users(function.body)

@@ -210,7 +210,7 @@ def deliver(recorder: Recorder, wanted: Sequence[tuple[int, Place]], origins: Se
     targets = {(place.storage, place.index) for _, place, _ in pending}
     for number, (value, place, origin) in enumerate(pending):
         held = recorder.values[value]
-        if (held.storage, held.index) in targets and held.storage is not Storage.OUTPUT:
+        if (held.storage, held.index) in targets:
             moved = recorder.buffer(TensorType(held.shape, held.dtype))
             recorder.copy(value, moved, origin)
             pending[number] = (moved, place, origin)

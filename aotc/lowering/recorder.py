@@ -111,7 +111,7 @@ class Recorder:
         count = len(self.dynamic)
         while f"t{count}" in self.dynamic:
             count += 1
-        made = symbol(f"t{count}", -(2**62))
+        made = symbol(f"t{count}")
         self.dynamic.update(symbols_of(made))
         return made
 
