@@ -242,8 +242,8 @@ class _Parser(LiteralReader):
         trips = self.dim_in_brackets()
         iteration = self.dim_in_brackets() if self.accept("iteration") else None
         condition = next(iter(parts["while"]), None)
-        operands = [tuple(parts[name]) for name in ("carried", "scanned", "captured")]
-        return lambda origin, _: Loop(body, trips, condition, *operands, limit, iteration, origin)
+        carried, scanned, captured = (tuple(parts[name]) for name in ("carried", "scanned", "captured"))
+        return lambda origin, _: Loop(body, trips, condition, carried, scanned, captured, limit, iteration, origin)
 
     def dim_in_brackets(self) -> dims.Dim:
         self.expect("(")

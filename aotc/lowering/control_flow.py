@@ -98,7 +98,7 @@ def _plan_iteration(
         rows.append(Place(place.storage, place.index, place.offset + iteration * (type_.size * type_.itemsize)))
     unused = recorder.value(TensorType((), "int64"), Place(Storage.WEIGHT, 0, planner.zero()))
     arguments = [unused, *carried, *slices, *planner.ids(node.captured)]
-    values = planner.body(node.body, arguments, [None] * (len(going) + count) + rows)
+    values = planner.body(node.body, arguments, [*[None] * (len(going) + count), *rows])
     _advance_symbols(recorder, node, values[len(going) : len(going) + count], defined)
     # From here on the carried symbols mean the next iteration, and so do the types of what is copied.
     next_types = [flatten(param.type)[0] for param in node.body.params[1 : 1 + count]]
@@ -142,13 +142,13 @@ def _advance_symbols(recorder: Recorder, node: Loop, values: Sequence[int], defi
             if symbol is not None and symbol.name in defined and dim != actual:
                 moves.setdefault(symbol.name, (symbol, actual))
     held: list[tuple[Symbol, Dim]] = []
-    for symbol, actual in moves.values():
+    for each, actual in moves.values():
         passing = recorder.fresh_symbol()
         moved: Any = as_symbol(passing)
         recorder.set_symbol(moved, actual, node.origin)
-        held.append((symbol, passing))
-    for symbol, passing in held:
-        recorder.set_symbol(symbol, passing, node.origin)
+        held.append((each, passing))
+    for each, now in held:
+        recorder.set_symbol(each, now, node.origin)
 
 
 def _extend_back(recorder: Recorder, values: Sequence[int], begin: int) -> None:

@@ -50,9 +50,11 @@ def _bind_control(node: If | Loop, below: Sequence[Expr], values: Mapping[str, D
     if isinstance(node, If):
         type_ = _bind_type(node.type, values)
         return replace(node, condition=below[0], then=new[0], otherwise=new[1], args=tuple(below[1:]), type=type_)
-    dims = {name: getattr(node, name) for name in ("trips", "limit", "iteration")}
-    bound = {name: None if dim is None else substitute(dim, values) for name, dim in dims.items()}
-    return replace(node, body=new[0], **loop_operands(node, below), **bound)
+    limit = None if node.limit is None else substitute(node.limit, values)
+    iteration = None if node.iteration is None else substitute(node.iteration, values)
+    return replace(
+        node, body=new[0], trips=substitute(node.trips, values), limit=limit, iteration=iteration, **loop_operands(node, below)
+    )  # fmt: skip
 
 
 def _bind_type(type_: Type, values: Mapping[str, Dim]) -> Type:

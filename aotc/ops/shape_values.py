@@ -63,7 +63,7 @@ def _compute(node: Expr, args: list[np.ndarray | None]) -> np.ndarray | None:
         return None
     operator = cast(OpDef, node.op)
     if operator.name == "define_dims":
-        return _objects(cast(Any, node.attrs).dims).reshape(node.type.shape)  # type: ignore[union-attr]
+        return _objects(cast(Any, node.attrs).dims).reshape(cast(TensorType, node.type).static_shape())
     if not operator.shape_value or any(arg is None for arg in args):
         return None
     if operator.name == "shape_of":
