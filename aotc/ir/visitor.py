@@ -91,6 +91,8 @@ def map_functions(module: Module, change: Callable[[Function], Function]) -> Mod
 
 def _map_nested(function: Function, change: Callable[[Function], Function]) -> Function:
     changed = change(function)
+    if not any(bodies(node) for node in post_order(changed.body)):
+        return changed
     return rewrite_body(changed, lambda node: _map_bodies(node, change))
 
 
