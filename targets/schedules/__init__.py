@@ -6,7 +6,7 @@ applies. ``DIRECT`` lists kernels written as TIR, tried before all of these.
 
 from __future__ import annotations
 
-from aotc.targets.schedules import conv, generic, matmul, plain_conv
+from aotc.targets.schedules import conv, generic, matmul, plain_conv, recurrent
 from aotc.targets.schedules.base import Direct, DirectWork, Rule, Work
 
 RULES: dict[str, tuple[Rule, ...]] = {}
@@ -16,7 +16,10 @@ GENERIC: tuple[Rule, ...] = (generic.schedule,)
 DIRECT: dict[str, tuple[Direct, ...]] = {
     **matmul.DIRECT,
     **plain_conv.DIRECT,
+    **recurrent.DIRECT,
     "conv": (*conv.DIRECT["conv"], *plain_conv.DIRECT["conv"]),
+    "integer_matmul": matmul.DIRECT["matmul"],
+    "integer_conv": plain_conv.DIRECT["conv"],
 }
 
 

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from tvm import s_tir, tirx
 
 from aotc.ir.expr import Call, Function
-from aotc.lowering.scope import DimScope
-from aotc.lowering.tensors import TensorGraph
 from aotc.targets.base import Target
+
+if TYPE_CHECKING:  # expressions of operators that are written as loops use what schedules are written with
+    from aotc.lowering.scope import DimScope
+    from aotc.lowering.tensors import TensorGraph
 
 SCRATCH = "scratch_"
 """A buffer allocated at the root whose name begins so is a scratch parameter, whatever its size and use."""

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from aotc.lowering.ops import conv, elementwise, fold, index, linear, norm, pool, reduce, resize, sampling, shape, small
+from aotc.lowering.ops import conv, elementwise, fold, index, linear, norm, pool, quantise, recurrent, reduce, resize, sampling, shape, small
 from aotc.lowering.ops.common import Expression
 
-FAMILIES = (elementwise, small, linear, conv, pool, norm, reduce, shape, index, resize, sampling, fold)
+FAMILIES = (elementwise, small, quantise, linear, conv, pool, norm, reduce, shape, index, resize, sampling, fold, recurrent)
 
 
 def _joined() -> dict[str, Expression]:

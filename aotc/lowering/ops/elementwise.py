@@ -147,18 +147,18 @@ def _leaky_relu(x: Expr, attrs: Any) -> Expr:
     return tirx.Select(x < _like(0, x), x * _like(attrs.alpha, x), x)
 
 
-def _between(x: Expr, low: Expr, high: Expr) -> Expr:
+def between(x: Expr, low: Expr, high: Expr) -> Expr:
     """x held in [low, high]; a NaN stays."""
     x = tirx.Select(x < low, low, x)
     return tirx.Select(x > high, high, x)
 
 
 def _hard_sigmoid(x: Expr, attrs: Any) -> Expr:
-    return _between(x * _like(attrs.alpha, x) + _like(attrs.beta, x), _like(0, x), _like(1, x))
+    return between(x * _like(attrs.alpha, x) + _like(attrs.beta, x), _like(0, x), _like(1, x))
 
 
 def _hard_swish(x: Expr, attrs: Any) -> Expr:
-    return x * _between(x * _like(1 / 6, x) + _like(0.5, x), _like(0, x), _like(1, x))
+    return x * between(x * _like(1 / 6, x) + _like(0.5, x), _like(0, x), _like(1, x))
 
 
 def _thresholded_relu(x: Expr, attrs: Any) -> Expr:

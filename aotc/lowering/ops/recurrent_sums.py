@@ -1,0 +1,109 @@
+"""Products of a state and a packed weight [blocks, inputs, gates, block], summed in registers: a vector of units for each gate
+at a time, for some rows and some blocks together."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from tvm import tirx
+
+from aotc.lowering.ops.common import Expr
+from aotc.targets.schedules.emit import const, known, sequence, serial, unrolled, vectorized
+
+WIDEST = 16
+"""Lanes of the widest vector that loops are written for."""
+UNROLLED_STEPS = 4
+
+
+def number(extent: Expr) -> int:
+    """An extent that types say is a number."""
+    found = known(extent)
+    assert found is not None, f"{extent} is no number"
+    return found
+
+
+def widest(units: int, most: int = WIDEST) -> int:
+    """The largest power of two that is at most ``units`` and ``most``."""
+    return 1 << min(units, most).bit_length() - 1
+
+
+@dataclass(frozen=True, slots=True)
+class Sums:
+    """``end(row, gate, unit, begin(row, gate, unit) + sum over k of source(row, k) * weight[unit, k])`` for ``rows`` rows, all
+    ``units`` and the chosen ``gates``; ``group`` vectors of units are summed at a time."""
+
+    weight: tirx.Buffer
+    units: int
+    rows: int
+    group: int
+    gates: Sequence[int]
+    source: Callable[[Expr, Expr], Expr]
+    begin: Callable[[Expr, int, Expr], Expr]
+    end: Callable[[Expr, int, Expr, Expr], tirx.Stmt]
+
+    def write(self) -> tirx.Stmt:
+        vectors = number(self.weight.shape[0]) * self._per_block
+        whole, rest = divmod(vectors, self.group)
+        parts = [serial(whole, lambda i: self._vectors(i * self.group, self.group), "group")] if whole else []
+        if rest:
+            parts.append(serial(rest, lambda i: self._vectors(whole * self.group + i, 1), "rest"))
+        return sequence(*parts)
+
+    @property
+    def _block(self) -> int:
+        return number(self.weight.shape[3])
+
+    @property
+    def _lanes(self) -> int:
+        """A vector is a block, or divides it."""
+        lanes = widest(self._block)
+        while self._block % lanes:
+            lanes //= 2
+        return lanes
+
+    @property
+    def _per_block(self) -> int:
+        return self._block // self._lanes
+
+    def _place(self, vector: Expr) -> tuple[Expr, Expr]:
+        """The block that holds a vector, and the vector's first lane there."""
+        if self._per_block == 1:
+            return vector, const(0)
+        return tirx.floordiv(vector, const(self._per_block)), tirx.floormod(vector, const(self._per_block)) * self._lanes
+
+    def _first_unit(self, vector: Expr) -> Expr:
+        block, lane = self._place(vector)
+        return tirx.min(block * self._block, const(self.units - self._block)) + lane
+
+    def _vectors(self, first: Expr, count: int) -> tirx.Stmt:
+        sums = tirx.decl_buffer((self.rows, count, len(self.gates), self._lanes), str(self.weight.dtype), "acc")
+
+        def each(lane: Callable[[list[Any]], tirx.Stmt]) -> tirx.Stmt:
+            """``lane([row, vector, position of the gate, lane])`` for all sums."""
+
+            def gates(p: Expr, o: Expr) -> tirx.Stmt:
+                return sequence(*(vectorized(self._lanes, lambda v, g=g: lane([p, o, const(g), v])) for g in range(len(self.gates))))  # type: ignore[misc]
+
+            return unrolled(self.rows, lambda p: unrolled(count, lambda o: gates(p, o), "o"), "p")
+
+        def where(at: list[Any]) -> tuple[Expr, int, Expr]:
+            return at[0], self.gates[number(at[2])], self._first_unit(first + at[1]) + at[3]
+
+        def step(k: Expr) -> tirx.Stmt:
+            def add(at: list[Any]) -> tirx.Stmt:
+                block, lane = self._place(first + at[1])
+                weight = tirx.BufferLoad(self.weight, [block, k, const(self.gates[number(at[2])]), lane + at[3]])
+                return tirx.BufferStore(sums, tirx.BufferLoad(sums, at) + self.source(at[0], k) * weight, at)
+
+            return each(add)
+
+        begin = each(lambda at: tirx.BufferStore(sums, self.begin(*where(at)), at))
+        end = each(lambda at: self.end(*where(at), tirx.BufferLoad(sums, at)))
+        return sequence(tirx.AllocBuffer(sums), begin, *self._over_inputs(step), end)
+
+    def _over_inputs(self, step: Callable[[Expr], tirx.Stmt]) -> list[tirx.Stmt]:
+        whole, rest = divmod(number(self.weight.shape[1]), UNROLLED_STEPS)
+        parts = [serial(whole, lambda k: unrolled(UNROLLED_STEPS, lambda s: step(k * UNROLLED_STEPS + s), "s"), "k")] if whole else []
+        return [*parts, *([unrolled(rest, lambda s: step(whole * UNROLLED_STEPS + s), "s")] if rest else [])]
