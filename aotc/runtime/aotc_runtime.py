@@ -6,6 +6,16 @@
 
 Every failure raises ``Error``, whose text says what was expected, what came and what to do. A model may be used by any number of
 threads, each with a session of its own (``model.session()``); a session runs once at a time.
+
+A session keeps what the model calls states from run to run, for all entry points:
+
+    session = model.session()
+    session.run({"tokens": prompt}, entry_point="prefill")
+    session.run({"token": token}, entry_point="step")
+    session.reset()                                # first values back into the states
+
+Types that NumPy lacks (bfloat16, float8, int4, ...) are those of the package ml_dtypes where it is installed. Elsewhere they are
+uint16 (bfloat16) or uint8 arrays of the same bits: ``TensorInfo.type_name`` tells the type. An element of 4 or 2 bits takes a byte.
 """
 
 import _ctypes
@@ -23,7 +33,7 @@ from typing import Any, Dict, List, Mapping, NamedTuple, Optional, Sequence, Tup
 
 import numpy as np
 
-__all__ = ["ABI_VERSION", "Error", "FileInfo", "Model", "Session", "TensorInfo", "load", "read_file"]
+__all__ = ["ABI_VERSION", "Error", "FileInfo", "Model", "Session", "Signature", "TensorInfo", "load", "read_file"]
 
 ABI_VERSION = 1  # AOTC_ABI_VERSION of aotc.h
 
@@ -244,7 +254,7 @@ class _SessionOptions(ctypes.Structure):
         ("size", ctypes.c_uint32), ("entry_point", ctypes.c_char_p), ("num_threads", ctypes.c_uint32), ("pool", ctypes.c_void_p),
         ("parallel_for", ctypes.c_void_p), ("parallel_for_context", ctypes.c_void_p), ("allocator", ctypes.c_void_p),
         ("memory_limit", ctypes.c_uint64), ("log", ctypes.c_void_p), ("log_context", ctypes.c_void_p), ("profile", ctypes.c_uint32),
-        ("shape_plans", ctypes.c_uint32),
+        ("shape_plans", ctypes.c_uint32), ("share_state", ctypes.c_void_p),
     ]  # fmt: skip
 
 
@@ -252,13 +262,13 @@ class _StepInfo(ctypes.Structure):
     _fields_ = [
         ("size", ctypes.c_uint32), ("is_copy", ctypes.c_uint32), ("name", ctypes.c_char_p), ("label", ctypes.c_char_p),
         ("kernel", ctypes.c_char_p), ("runs", ctypes.c_uint64), ("total_ns", ctypes.c_uint64), ("last_ns", ctypes.c_uint64),
-        ("flops", ctypes.c_int64), ("tasks", ctypes.c_int64),
+        ("flops", ctypes.c_int64), ("tasks", ctypes.c_int64), ("kind", ctypes.c_uint32), ("target", ctypes.c_uint32),
     ]  # fmt: skip
 
 
 class _MemoryInfo(ctypes.Structure):
     _fields_ = [("size", ctypes.c_uint32), ("shape_plans", ctypes.c_uint32)] + [
-        (name, ctypes.c_uint64) for name in ("weights", "arena", "planned", "lower_bound", "outputs", "total", "peak")
+        (name, ctypes.c_uint64) for name in ("weights", "arena", "planned", "lower_bound", "outputs", "total", "peak", "dynamic", "states")
     ]
 
 
@@ -284,8 +294,8 @@ class _Api(ctypes.Structure):
         ("input_info", _INFO),
         ("output_info", _INFO),
         ("infer_shape", _P),
-        ("pool_create", _P),
-        ("pool_destroy", _P),
+        ("pool_create", ctypes.CFUNCTYPE(_STATUS, _P, ctypes.c_uint32, ctypes.POINTER(_P), _ERROR)),
+        ("pool_destroy", ctypes.CFUNCTYPE(_STATUS, _P, _ERROR)),
         ("session_create", ctypes.CFUNCTYPE(_STATUS, _P, ctypes.POINTER(_SessionOptions), ctypes.POINTER(_P), _ERROR)),
         ("session_destroy", ctypes.CFUNCTYPE(_STATUS, _P, _ERROR)),
         ("bind_input", ctypes.CFUNCTYPE(_STATUS, _P, _SIZE, ctypes.POINTER(_Tensor), _ERROR)),
@@ -297,20 +307,46 @@ class _Api(ctypes.Structure):
         ("step_count", ctypes.CFUNCTYPE(_SIZE, _P)),
         ("step_info", ctypes.CFUNCTYPE(_STATUS, _P, _SIZE, ctypes.POINTER(_StepInfo), _ERROR)),
         ("memory_info", ctypes.CFUNCTYPE(_STATUS, _P, ctypes.POINTER(_MemoryInfo), _ERROR)),
+        ("pool_acquire", _P),
+        ("pool_release", _P),
+        ("pool_begin", _P),
+        ("pool_end", _P),
+        ("pool_parallel_for", _P),
+        ("session_reset", ctypes.CFUNCTYPE(_STATUS, _P, _ERROR)),  # files of aotc 0.1 end before it
+        ("cancel", ctypes.CFUNCTYPE(_STATUS, _P, _ERROR)),
+        ("state_count", ctypes.CFUNCTYPE(_SIZE, _P)),
+        ("state_info", ctypes.CFUNCTYPE(ctypes.POINTER(_TensorInfo), _P, _SIZE)),
+        ("get_state", ctypes.CFUNCTYPE(_STATUS, _P, _SIZE, ctypes.POINTER(_Tensor), _ERROR)),
     ]
 
 
-_CODES = {"i": 0, "u": 1, "f": 2, "b": 6}
 _KINDS = {0: "int", 1: "uint", 2: "float"}
+_SMALL = {
+    (4, 16): "bfloat16", (10, 8): "float8_e4m3fn", (11, 8): "float8_e4m3fnuz", (12, 8): "float8_e5m2", (13, 8): "float8_e5m2fnuz",
+    (14, 8): "float8_e8m0fnu", (17, 4): "float4_e2m1fn", (0, 4): "int4", (1, 4): "uint4", (0, 2): "int2", (1, 2): "uint2",
+}  # fmt: skip
+"""Types that NumPy lacks: (DLPack's code, bits) -> ml_dtypes' name."""
+
+
+def _type_name(dtype: _DataType) -> str:
+    if (dtype.code, dtype.bits) in _SMALL:
+        return _SMALL[dtype.code, dtype.bits]
+    return "bool" if dtype.code == 6 else "%s%d" % (_KINDS[dtype.code], dtype.bits)
 
 
 def _numpy_dtype(dtype: _DataType) -> np.dtype:
-    return np.dtype("bool" if dtype.code == 6 else "%s%d" % (_KINDS[dtype.code], dtype.bits))
+    if (dtype.code, dtype.bits) not in _SMALL:
+        return np.dtype(_type_name(dtype))
+    try:
+        import ml_dtypes
+
+        return np.dtype(getattr(ml_dtypes, _type_name(dtype)))
+    except (ImportError, AttributeError):
+        return np.dtype("uint16" if dtype.bits == 16 else "uint8")
 
 
-def _dl_tensor(array: np.ndarray) -> _Tensor:
+def _dl_tensor(array: np.ndarray, dtype: _DataType) -> _Tensor:
     shape = (ctypes.c_int64 * array.ndim)(*array.shape)
-    dtype = _DataType(_CODES[array.dtype.kind], array.dtype.itemsize * 8, 1)
     return _Tensor(array.ctypes.data, 1, 0, array.ndim, dtype, ctypes.cast(shape, _INT64S), None, 0)
 
 
@@ -318,15 +354,25 @@ def _dl_tensor(array: np.ndarray) -> _Tensor:
 
 
 class TensorInfo(NamedTuple):
-    """An input or output. A dim is a number, or a text over symbols where it is known only at run time."""
+    """An input, output or state. A dim is a number, or a text over symbols where it is known only at run time. ``type_name`` is the
+    element type, also where NumPy lacks it and ``dtype`` only has its size."""
 
     name: str
     dtype: np.dtype
     shape: Tuple[Union[int, str], ...]
+    type_name: str
+
+
+class Signature(NamedTuple):
+    """What an entry point takes and gives."""
+
+    inputs: Tuple[TensorInfo, ...]
+    outputs: Tuple[TensorInfo, ...]
 
 
 class StepInfo(NamedTuple):
-    """One step of a session and its measured time since profiling was switched on."""
+    """One step of a session and its measured time since profiling was switched on. ``kind``: kernel, copy, shape, check, branch or jump;
+    ``target``: of a branch or jump, the step with which it goes on."""
 
     name: str
     label: str
@@ -336,6 +382,11 @@ class StepInfo(NamedTuple):
     last_ns: int
     flops: int
     tasks: int
+    kind: str
+    target: int
+
+
+_STEP_KINDS = ("kernel", "copy", "shape", "check", "branch", "jump")
 
 
 class MemoryInfo(NamedTuple):
@@ -348,6 +399,8 @@ class MemoryInfo(NamedTuple):
     outputs: int
     total: int
     peak: int
+    dynamic: int
+    states: int
 
 
 class _Handle(object):
@@ -363,7 +416,7 @@ class _Handle(object):
         entry = self.library.aotc_model
         entry.restype, entry.argtypes = ctypes.POINTER(_Api), [ctypes.c_uint32]
         table = entry(ABI_VERSION)
-        if not table or table.contents.size < ctypes.sizeof(_Api):
+        if not table or table.contents.size < _Api.session_reset.offset:
             raise Error(f"{path} does not serve ABI version {ABI_VERSION}: use aotc_runtime.py of the aotc that built it", WRONG_VERSION)
         self.api = table.contents
         options = _ModelOptions(size=ctypes.sizeof(_ModelOptions), path=os.fsencode(path))
@@ -376,6 +429,13 @@ class _Handle(object):
         status = function(*arguments, ctypes.byref(error))
         if status != 0:
             raise Error(error.message.decode("utf-8", "replace"), status)
+
+    def has(self, function: str) -> bool:
+        """Whether the file's table reaches to a function; those of older files end before newer ones."""
+        return bool(self.api.size >= getattr(_Api, function).offset + ctypes.sizeof(_P))
+
+    def state_count(self) -> int:
+        return int(self.api.state_count(self.pointer)) if self.has("state_count") else 0
 
     def __del__(self) -> None:
         if self.pointer is not None and self.api.model_destroy(self.pointer, None) != 0:
@@ -402,106 +462,179 @@ def _dlclose(library: ctypes.CDLL) -> None:
     _ctypes.dlclose(library._handle)
 
 
-class Session(object):
-    """Inputs, outputs and working memory for one entry point of a model; one run at a time. Made by ``Model.session``."""
+class _Entry(object):
+    """One entry point's session of aotc.h."""
 
-    def __init__(self, handle: _Handle, entry_point: str, number: int, num_threads: int, memory_limit: int, profile: bool) -> None:
-        self._pointer = None  # type: Optional[int]
-        self._handle = handle
-        self._lock = threading.Lock()
-        self._read = {}  # type: Dict[int, np.ndarray]  # what is bound stays alive
-        self._written = {}  # type: Dict[int, Optional[np.ndarray]]
-        self.entry_point = entry_point
-        self.inputs = _tensors(handle, number, handle.api.input_count, handle.api.input_info)
-        self.outputs = _tensors(handle, number, handle.api.output_count, handle.api.output_info)
-        options = _SessionOptions(
-            size=ctypes.sizeof(_SessionOptions), entry_point=entry_point.encode(), num_threads=num_threads,
-            memory_limit=memory_limit, profile=int(profile),
-        )  # fmt: skip
+    def __init__(self, handle: _Handle, number: int, options: _SessionOptions) -> None:
+        self.pointer = None  # type: Optional[int]
+        self.handle = handle
+        api = handle.api
+        self.inputs = _describe(handle, number, api.input_count, api.input_info)
+        self.outputs = _describe(handle, number, api.output_count, api.output_info)
+        self.read = {}  # type: Dict[int, np.ndarray]  # what is bound stays alive
+        self.written = {}  # type: Dict[int, Optional[np.ndarray]]
         pointer = _P()
-        handle.call(handle.api.session_create, handle.pointer, ctypes.byref(options), ctypes.byref(pointer))
-        self._pointer = pointer.value
+        handle.call(api.session_create, handle.pointer, ctypes.byref(options), ctypes.byref(pointer))
+        self.pointer = pointer.value
+
+    def run(self, owner: Any, inputs: Mapping[str, Any], copy: bool, out: Mapping[str, np.ndarray]) -> "collections.OrderedDict[str, Any]":
+        handle, api = self.handle, self.handle.api
+        _check_names("input", [info.name for info, _ in self.inputs], inputs, True)
+        _check_names("output", [info.name for info, _ in self.outputs], out, False)
+        for number, (info, dtype) in enumerate(self.inputs):
+            array = _input_array(info, inputs[info.name])
+            handle.call(api.bind_input, self.pointer, number, ctypes.byref(_dl_tensor(array, dtype)))
+            self.read[number] = array
+        results = collections.OrderedDict()  # type: collections.OrderedDict[str, Any]
+        for number, (info, dtype) in enumerate(self.outputs):
+            target = out[info.name] if info.name in out else self.new_output(number, info) if copy else None
+            if target is None:
+                handle.call(api.bind_output, self.pointer, number, None)
+            else:
+                _check_output(info, target)
+                handle.call(api.bind_output, self.pointer, number, ctypes.byref(_dl_tensor(target, dtype)))
+            results[info.name] = target
+            self.written[number] = target
+        handle.call(api.run, self.pointer)
+        for number, (info, _) in enumerate(self.outputs):
+            if results[info.name] is None:
+                view = self.view(owner, number, info)
+                results[info.name] = np.array(view) if copy else view
+        return results
+
+    def new_output(self, number: int, info: TensorInfo) -> Optional[np.ndarray]:
+        """An array for an output; None where its shape depends on the data."""
+        shape = (ctypes.c_int64 * max(1, len(info.shape)))()
+        self.handle.call(self.handle.api.output_shape, self.pointer, number, shape)
+        dims = tuple(shape)[: len(info.shape)]
+        return None if -1 in dims else np.empty(dims, info.dtype)
+
+    def view(self, owner: Any, number: int, info: TensorInfo) -> np.ndarray:
+        tensor = _Tensor()
+        self.handle.call(self.handle.api.get_output, self.pointer, number, ctypes.byref(tensor))
+        return _memory_view(owner, tensor, info)
+
+    def __del__(self) -> None:
+        if self.pointer is not None:
+            self.handle.api.session_destroy(self.pointer, None)
+            self.pointer = None
+
+
+class Session(object):
+    """Working memory for the entry points of a model, and its states, which they share; one run at a time. Made by ``Model.session``.
+
+    ``inputs`` and ``outputs`` are those of the entry point for which it was made, which runs where none is named.
+    """
+
+    def __init__(self, model: "Model", entry_point: str, num_threads: int, memory_limit: int, profile: bool) -> None:
+        self._pool = None  # type: Optional[int]
+        self._handle = model._handle
+        self._entries = {}  # type: Dict[str, _Entry]
+        self._names, self._states = model.entry_points, model.states
+        self._lock = threading.Lock()
+        self._limit, self._profile, self._threads = memory_limit, profile, num_threads
+        self.entry_point = entry_point
+        if num_threads > 1 and len(self._names) > 1:  # one pool for all entry points
+            pool = _P()
+            self._handle.call(self._handle.api.pool_create, self._handle.pointer, num_threads, ctypes.byref(pool))
+            self._pool, self._threads = pool.value, 0
+        self.inputs, self.outputs = model.signatures[entry_point]
+        self._entry(entry_point)
+
+    def _entry(self, name: Optional[str]) -> _Entry:
+        chosen = self.entry_point if name is None else name
+        if chosen not in self._names:
+            raise Error(f"the model has no entry point {chosen!r}, only {', '.join(map(repr, self._names))}", INVALID_ARGUMENT)
+        if chosen not in self._entries:
+            options = _SessionOptions(
+                size=ctypes.sizeof(_SessionOptions), entry_point=chosen.encode(), num_threads=self._threads, pool=self._pool,
+                memory_limit=self._limit, profile=int(self._profile),
+            )  # fmt: skip
+            if self._entries:
+                options.share_state = self._entries[self.entry_point].pointer
+            self._entries[chosen] = _Entry(self._handle, self._names.index(chosen), options)
+        return self._entries[chosen]
+
+    def _enter(self) -> None:
+        if not self._lock.acquire(False):
+            raise Error("the session is running in another thread: make one session for each thread", BUSY)
 
     def run(
-        self, inputs: Mapping[str, Any], copy: bool = True, out: Optional[Mapping[str, np.ndarray]] = None
+        self,
+        inputs: Mapping[str, Any],
+        copy: bool = True,
+        out: Optional[Mapping[str, np.ndarray]] = None,
+        entry_point: Optional[str] = None,
     ) -> "collections.OrderedDict[str, np.ndarray]":
         """Run on arrays by input name; returns arrays by output name, in the model's order.
 
         Arrays that are contiguous are used where they lie. An array of another dtype is refused, not converted; lists and numbers
         become arrays of the input's dtype. ``copy=False`` returns views of the session's memory, which the next run overwrites.
-        ``out`` names arrays that outputs are written into. Raises Error.
+        ``out`` names arrays that outputs are written into; an output whose shape depends on the data cannot be among them. Raises
+        Error.
         """
-        if not self._lock.acquire(False):
-            raise Error("the session is running in another thread: make one session for each thread", BUSY)
+        self._enter()
         try:
-            return self._run(inputs, copy, out or {})
+            return self._entry(entry_point).run(self, inputs, copy, out or {})
         finally:
             self._lock.release()
 
-    def _run(self, inputs: Mapping[str, Any], copy: bool, out: Mapping[str, np.ndarray]) -> "collections.OrderedDict[str, np.ndarray]":
-        handle, api = self._handle, self._handle.api
-        _check_names("input", [info.name for info in self.inputs], inputs, True)
-        _check_names("output", [info.name for info in self.outputs], out, False)
-        for number, info in enumerate(self.inputs):
-            array = _input_array(info, inputs[info.name])
-            handle.call(api.bind_input, self._pointer, number, ctypes.byref(_dl_tensor(array)))
-            self._read[number] = array
-        results = collections.OrderedDict()  # type: collections.OrderedDict[str, Any]
-        for number, info in enumerate(self.outputs):
-            target = out[info.name] if info.name in out else self._new_output(number, info) if copy else None
-            if target is None:
-                handle.call(api.bind_output, self._pointer, number, None)
-            else:
-                _check_output(info, target)
-                handle.call(api.bind_output, self._pointer, number, ctypes.byref(_dl_tensor(target)))
-            results[info.name] = target
-            self._written[number] = target
-        handle.call(api.run, self._pointer)
-        for number, info in enumerate(self.outputs):
-            if results[info.name] is None:
-                results[info.name] = self._view(number, info)
-        return results
+    def reset(self) -> None:
+        """Put the first values back into all states. Raises Error."""
+        if not self._states:
+            return
+        self._enter()
+        try:
+            self._handle.call(self._handle.api.session_reset, self._entry(None).pointer)
+        finally:
+            self._lock.release()
 
-    def _new_output(self, number: int, info: TensorInfo) -> np.ndarray:
-        shape = (ctypes.c_int64 * max(1, len(info.shape)))()
-        self._handle.call(self._handle.api.output_shape, self._pointer, number, shape)
-        return np.empty(tuple(shape)[: len(info.shape)], info.dtype)
-
-    def _view(self, number: int, info: TensorInfo) -> np.ndarray:
+    def state(self, name: str) -> np.ndarray:
+        """A state's memory, to be read, saved or filled between runs; it keeps the session alive. Raises Error for an unknown name."""
+        names = [info.name for info in self._states]
+        if name not in names:
+            raise Error(f"the model has no state {name!r}, only {', '.join(map(repr, names)) or 'none at all'}", INVALID_ARGUMENT)
         tensor = _Tensor()
-        self._handle.call(self._handle.api.get_output, self._pointer, number, ctypes.byref(tensor))
-        shape = tuple(tensor.shape[axis] for axis in range(tensor.ndim))
-        size = int(np.prod(shape, dtype=np.int64)) * info.dtype.itemsize
-        if size == 0:
-            return np.empty(shape, info.dtype)
-        memory = (ctypes.c_char * size).from_address(tensor.data + tensor.byte_offset)
-        memory._owner = self  # type: ignore[attr-defined]  # the view keeps the session alive
-        return np.frombuffer(memory, info.dtype).reshape(shape)  # type: ignore[call-overload]
+        number = names.index(name)
+        self._handle.call(self._handle.api.get_state, self._entry(None).pointer, number, ctypes.byref(tensor))
+        return _memory_view(self, tensor, self._states[number])
+
+    def cancel(self) -> None:
+        """From another thread: end the run that goes on, at its next turn of a loop; ``run`` raises Error there."""
+        for entry in list(self._entries.values()):
+            if self._handle.has("cancel"):
+                self._handle.call(self._handle.api.cancel, entry.pointer)
 
     def set_profiling(self, on: bool) -> None:
         """Time each step from now on, starting from zero, or stop."""
-        self._handle.call(self._handle.api.set_profiling, self._pointer, int(on))
+        self._profile = on
+        for entry in self._entries.values():
+            self._handle.call(self._handle.api.set_profiling, entry.pointer, int(on))
 
-    def steps(self) -> List[StepInfo]:
-        """The steps in the order in which they run."""
+    def steps(self, entry_point: Optional[str] = None) -> List[StepInfo]:
+        """The steps of an entry point, in the order in which the file has them."""
         found = []
-        for number in range(self._handle.api.step_count(self._pointer)):
+        pointer = self._entry(entry_point).pointer
+        for number in range(self._handle.api.step_count(pointer)):
             step = _StepInfo(size=ctypes.sizeof(_StepInfo))
-            self._handle.call(self._handle.api.step_info, self._pointer, number, ctypes.byref(step))
+            self._handle.call(self._handle.api.step_info, pointer, number, ctypes.byref(step))
             texts = [text.decode("utf-8", "replace") for text in (step.name, step.label, step.kernel)]
-            found.append(StepInfo(texts[0], texts[1], texts[2], step.runs, step.total_ns, step.last_ns, step.flops, step.tasks))
+            kind = "copy" if step.is_copy else _STEP_KINDS[step.kind] if step.kind < len(_STEP_KINDS) else str(step.kind)
+            times = (step.runs, step.total_ns, step.last_ns, step.flops, step.tasks)
+            found.append(StepInfo(texts[0], texts[1], texts[2], *times, kind=kind, target=step.target))
         return found
 
-    def memory(self) -> MemoryInfo:
-        """What the session holds now."""
+    def memory(self, entry_point: Optional[str] = None) -> MemoryInfo:
+        """What the session holds now for an entry point."""
         info = _MemoryInfo(size=ctypes.sizeof(_MemoryInfo))
-        self._handle.call(self._handle.api.memory_info, self._pointer, ctypes.byref(info))
+        self._handle.call(self._handle.api.memory_info, self._entry(entry_point).pointer, ctypes.byref(info))
         return MemoryInfo(*[getattr(info, name) for name in MemoryInfo._fields])
 
     def __del__(self) -> None:
-        if self._pointer is not None:
-            self._handle.api.session_destroy(self._pointer, None)
-            self._pointer = None
+        if self._pool is not None:
+            self._entries.clear()  # its users go first
+            self._handle.api.pool_destroy(self._pool, None)
+            self._pool = None
 
 
 class Model(object):
@@ -516,32 +649,49 @@ class Model(object):
         self._lock = threading.Lock()
         api, pointer = self._handle.api, self._handle.pointer
         self.entry_points = tuple(api.entry_point_name(pointer, number).decode() for number in range(api.entry_point_count(pointer)))
-        self.inputs = _tensors(self._handle, 0, api.input_count, api.input_info)
-        self.outputs = _tensors(self._handle, 0, api.output_count, api.output_info)
+        self.signatures = collections.OrderedDict()  # type: collections.OrderedDict[str, Signature]
+        for number, name in enumerate(self.entry_points):
+            described = [_describe(self._handle, number, *functions) for functions in (
+                (api.input_count, api.input_info), (api.output_count, api.output_info))]  # fmt: skip
+            self.signatures[name] = Signature(*[tuple(info for info, _ in tensors) for tensors in described])
+        self.inputs, self.outputs = self.signatures[self.entry_points[0]]
+        self.states = _states(self._handle)
         self.manifest = self.info.manifest
         self.metadata = self.manifest.get("metadata", {})
 
     def session(
         self, num_threads: Optional[int] = None, entry_point: Optional[str] = None, memory_limit: int = 0, profile: bool = False
     ) -> Session:
-        """A session of its own memory. ``num_threads``: 1 runs in the calling thread; None: as given to ``load``, else as many
-        as this process may use processors. ``memory_limit``: bytes that it may hold, 0 for any. Raises Error."""
+        """A session of its own memory and states. ``num_threads``: 1 runs in the calling thread; None: as given to ``load``, else as
+        many as this process may use processors. ``entry_point``: the one that runs where ``Session.run`` names none; None for the
+        first. ``memory_limit``: bytes that it may hold for each entry point, 0 for any. Raises Error."""
         name = self.entry_points[0] if entry_point is None else entry_point
         if name not in self.entry_points:
             raise Error(f"the model has no entry point {name!r}, only {', '.join(map(repr, self.entry_points))}", INVALID_ARGUMENT)
         threads = num_threads or self._threads or len(os.sched_getaffinity(0))
         if threads < 0:
             raise Error(f"num_threads is {threads}; expected 1 or more, or 0 for one a processor", INVALID_ARGUMENT)
-        return Session(self._handle, name, self.entry_points.index(name), threads, memory_limit, profile)
+        return Session(self, name, threads, memory_limit, profile)
 
     def run(
-        self, inputs: Mapping[str, Any], copy: bool = True, out: Optional[Mapping[str, np.ndarray]] = None
+        self,
+        inputs: Mapping[str, Any],
+        copy: bool = True,
+        out: Optional[Mapping[str, np.ndarray]] = None,
+        entry_point: Optional[str] = None,
     ) -> "collections.OrderedDict[str, np.ndarray]":
-        """Run entry point 0 in a session that the model keeps; see ``Session.run``."""
+        """Run in a session that the model keeps; see ``Session.run``."""
+        return self._session().run(inputs, copy, out, entry_point)
+
+    def reset(self) -> None:
+        """Put the first values back into the states of the session that the model keeps."""
+        self._session().reset()
+
+    def _session(self) -> Session:
         with self._lock:
             if self._default is None:
                 self._default = self.session()
-        return self._default.run(inputs, copy, out)
+            return self._default
 
 
 def load(path: Union[str, "os.PathLike[str]"], num_threads: Optional[int] = None) -> Model:
@@ -549,14 +699,30 @@ def load(path: Union[str, "os.PathLike[str]"], num_threads: Optional[int] = None
     return Model(path, num_threads)
 
 
-def _tensors(handle: _Handle, entry_point: int, count: Any, info: Any) -> Tuple[TensorInfo, ...]:
-    found = []
-    for number in range(count(handle.pointer, entry_point)):
-        tensor = info(handle.pointer, entry_point, number).contents
-        dims = [tensor.dims[axis] for axis in range(tensor.rank)]
-        shape = tuple(dim.symbol.decode() if dim.symbol else dim.value for dim in dims)
-        found.append(TensorInfo(tensor.name.decode(), _numpy_dtype(tensor.dtype), shape))
-    return tuple(found)
+def _describe(handle: _Handle, entry_point: int, count: Any, info: Any) -> Tuple[Tuple[TensorInfo, _DataType], ...]:
+    numbers = range(count(handle.pointer, entry_point))
+    return tuple(_tensor_info(info(handle.pointer, entry_point, number).contents) for number in numbers)
+
+
+def _states(handle: _Handle) -> Tuple[TensorInfo, ...]:
+    return tuple(_tensor_info(handle.api.state_info(handle.pointer, number).contents)[0] for number in range(handle.state_count()))
+
+
+def _tensor_info(tensor: _TensorInfo) -> Tuple[TensorInfo, _DataType]:
+    dims = [tensor.dims[axis] for axis in range(tensor.rank)]
+    shape = tuple(dim.symbol.decode() if dim.symbol else dim.value for dim in dims)
+    dtype = _DataType(tensor.dtype.code, tensor.dtype.bits, tensor.dtype.lanes)
+    return TensorInfo(tensor.name.decode(), _numpy_dtype(dtype), shape, _type_name(dtype)), dtype
+
+
+def _memory_view(owner: Any, tensor: _Tensor, info: TensorInfo) -> np.ndarray:
+    shape = tuple(tensor.shape[axis] for axis in range(tensor.ndim))
+    size = int(np.prod(shape, dtype=np.int64)) * info.dtype.itemsize
+    if size == 0:
+        return np.empty(shape, info.dtype)
+    memory = (ctypes.c_char * size).from_address(tensor.data + tensor.byte_offset)
+    memory._owner = owner  # type: ignore[attr-defined]  # the view keeps the session alive
+    return np.frombuffer(memory, info.dtype).reshape(shape)  # type: ignore[call-overload]
 
 
 def _check_names(kind: str, expected: List[str], given: Mapping[str, Any], all_needed: bool) -> None:

@@ -5,9 +5,9 @@ from __future__ import annotations
 import os
 
 import aotc.errors  # noqa: F401  before aotc_runtime, whose Error then derives from RuntimeFailure
-from aotc.runtime.aotc_runtime import Error, FileInfo, MemoryInfo, Model, Session, StepInfo, TensorInfo, read_file
+from aotc.runtime.aotc_runtime import Error, FileInfo, MemoryInfo, Model, Session, Signature, StepInfo, TensorInfo, read_file
 
-__all__ = ["Error", "FileInfo", "MemoryInfo", "Model", "Session", "StepInfo", "TensorInfo", "load", "read_file"]
+__all__ = ["Error", "FileInfo", "MemoryInfo", "Model", "Session", "Signature", "StepInfo", "TensorInfo", "load", "read_file"]
 
 
 def load(path: str | os.PathLike[str], num_threads: int | None = None) -> Model:
