@@ -16,7 +16,7 @@ static int failed(char *message, const char *path, const char *reason) {
 }
 
 uint64_t npy_bytes(const DLTensor *tensor) {
-    uint64_t bytes = tensor->dtype.bits / 8u;
+    uint64_t bytes = (tensor->dtype.bits + 7u) / 8u;
     for (int32_t i = 0; i < tensor->ndim; i++) bytes *= (uint64_t)tensor->shape[i];
     return bytes;
 }
@@ -104,10 +104,11 @@ int npy_read(const char *path, DLTensor *out, char *message) {
 }
 
 int npy_write(const char *path, const DLTensor *tensor, char *message) {
-    static const char codes[] = {'i', 'u', 'f', 0, 0, 0, 'b'};
+    static const char codes[] = {'i', 'u', 'f', 'u', 'u', 'u', 'b'};
     char header[1024];
-    int used = snprintf(header, sizeof header, "{'descr': '%c%c%d', 'fortran_order': False, 'shape': (", tensor->dtype.bits == 8 ? '|' : '<',
-                        codes[tensor->dtype.code], tensor->dtype.bits / 8);
+    int plain = tensor->dtype.code <= kDLBool && tensor->dtype.bits >= 8;
+    int used = snprintf(header, sizeof header, "{'descr': '%c%c%d', 'fortran_order': False, 'shape': (", tensor->dtype.bits <= 8 ? '|' : '<',
+                        plain ? codes[tensor->dtype.code] : 'u', (tensor->dtype.bits + 7) / 8);
     for (int32_t i = 0; i < tensor->ndim; i++)
         used += snprintf(header + used, sizeof header - (size_t)used, "%s%" PRId64 "%s", i ? " " : "", tensor->shape[i], ",");
     used += snprintf(header + used, sizeof header - (size_t)used, "), }");

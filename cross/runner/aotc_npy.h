@@ -12,7 +12,7 @@ extern "C" {
  * -1 with a reason in `message` (256 bytes). */
 int npy_read(const char *path, DLTensor *out, char *message);
 
-/* Write a dense tensor in host memory. Returns 0, or -1 with a reason in `message` (256 bytes). */
+/* Write a dense tensor in host memory; types that NumPy lacks (bfloat16, float8, int4, ...) as unsigned integers of the same bits. Returns 0, or -1 with a reason in `message` (256 bytes). */
 int npy_write(const char *path, const DLTensor *tensor, char *message);
 
 void npy_free(DLTensor *tensor);

@@ -109,7 +109,7 @@ static uint16_t half_of(float value) { /* of [-1, 1), by cutting off */
 
 /* Floats in [-1, 1), integers in [0, 8), booleans. */
 static void fill_random(DLTensor *tensor, uint64_t *state) {
-    unsigned bytes = tensor->dtype.bits / 8u;
+    unsigned bytes = (tensor->dtype.bits + 7u) / 8u;
     uint64_t count = npy_bytes(tensor) / bytes;
     char *data = tensor->data;
     for (uint64_t i = 0; i < count; i++, data += bytes) {
@@ -117,8 +117,9 @@ static void fill_random(DLTensor *tensor, uint64_t *state) {
         double real = (double)(int64_t)(random >> 11) / 4503599627370496.0 - 1.0;
         float single = (float)real;
         uint16_t half = half_of(single);
-        if (tensor->dtype.code != kDLFloat) {
-            if (tensor->dtype.code == kDLBool) integer &= 1;
+        if (tensor->dtype.code == kDLBfloat) memcpy(data, (char *)&single + 2, bytes);
+        else if (tensor->dtype.code != kDLFloat) {
+            if (tensor->dtype.code == kDLBool || tensor->dtype.bits < 4) integer &= 1;
             memcpy(data, &integer, bytes);
         } else memcpy(data, bytes == 8 ? (void *)&real : bytes == 4 ? (void *)&single : (void *)&half, bytes);
     }
@@ -145,6 +146,12 @@ static void make_random(const aotc_tensor_info *info, const char *shape, uint64_
     out->data = malloc(bytes ? bytes : 1);
     if (!out->data) die("out of memory");
     fill_random(out, state);
+}
+
+/* A file has the bits of types that NumPy lacks as unsigned integers. */
+static void take_for(DLDataType declared, DLTensor *tensor) {
+    int plain = declared.code <= kDLFloat ? declared.bits >= 8 : declared.code == kDLBool;
+    if (!plain && tensor->dtype.code == kDLUInt && tensor->dtype.bits == (declared.bits + 7) / 8 * 8) tensor->dtype = declared;
 }
 
 static void write_outputs(const aotc_model_t *model, aotc_session_t *session, const char *folder) {
@@ -192,6 +199,7 @@ int main(int count, char **words) {
         const char *file = value_of(choice.inputs, choice.input_count, info->name);
         if (!file) make_random(info, value_of(choice.shapes, choice.shape_count, info->name), &choice.seed, &inputs[i]);
         else if (npy_read(file, &inputs[i], message)) die(message);
+        take_for(info->dtype, &inputs[i]);
         if (aotc_bind_input(session, i, &inputs[i], &error)) die(error.message);
     }
 
