@@ -11,9 +11,10 @@ from rich.table import Table
 
 from aotc.cli.common import AsJson, BuiltFile, bytes_text, console, print_json, shape_text, version_text
 from aotc.cli.plan_graph import write_graph
+from aotc.lowering.plan import DYNAMIC
 
 if TYPE_CHECKING:
-    from aotc.lowering.plan import EntryPoint, ExecutionPlan
+    from aotc.lowering.plan import EntryPoint, ExecutionPlan, Step
     from aotc.packaging.reader import PackagedModel
 
 
@@ -40,6 +41,9 @@ def inspect(
         print_json(facts(model, plan))
         return
     _print_file(model)
+    for state in plan.states:
+        first = "zeros" if state.initial is None else "values in the file"
+        console.print(f"state {state.name}: {state.dtype} {shape_text(list(state.shape))}, begins as {first}", highlight=False)
     for entry in plan.entry_points:
         _print_entry(entry, model)
         if steps:
@@ -78,9 +82,25 @@ def step_facts(entry: EntryPoint, plan: ExecutionPlan) -> list[dict[str, Any]]:
                 "outputs": [f"{value.dtype}[{', '.join(map(str, value.shape))}]" for value in outputs],
                 "flops": _dim(step.flops),
                 "tasks": _dim(step.tasks),
+                "control": control_text(step, entry),
             }
         )
     return found
+
+
+def control_text(step: Step, entry: EntryPoint) -> str:
+    """What a step that runs no kernel does with sizes or the order of steps; empty for a kernel or a copy."""
+    dims = [str(dim) for dim in step.dims]
+    match step.kind.name:
+        case "SHAPE":
+            return f"{entry.symbols[step.target].name} = {f'element {dims[0]} of its argument' if step.arguments else dims[0]}"
+        case "CHECK":
+            return f"{dims[0]} must be {dims[1]}"
+        case "BRANCH":
+            return f"to {step.target} unless {'its argument' if step.arguments else ' < '.join(dims)}"
+        case "JUMP":
+            return f"to {step.target}"
+    return ""
 
 
 def _dim(value: Any) -> int | str:
@@ -123,11 +143,16 @@ def _print_entry(entry: EntryPoint, model: PackagedModel) -> None:
     console.print(table, highlight=False)
     for symbol in entry.symbols:
         upper = "any" if symbol.upper is None else str(symbol.upper)
-        console.print(f"{symbol.name}: from {symbol.lower} to {upper}", highlight=False)
+        origin = ", computed by the model" if symbol.input == DYNAMIC else ""
+        console.print(f"{symbol.name}: from {symbol.lower} to {upper}{origin}", highlight=False)
     arena = f"working memory {bytes_text(entry.arena_size)}"
     if entry.arena_size is not None:
         arena += f"; no plan can do with less than {bytes_text(entry.arena_lower_bound)}"
     console.print(arena, highlight=False)
+
+
+def _operators(step: dict[str, Any]) -> str:
+    return f"{step['kind']}: {step['control']}" if step["control"] else step["operators"] or step["kind"]
 
 
 def _print_steps(entry: EntryPoint, plan: ExecutionPlan) -> None:
@@ -136,7 +161,5 @@ def _print_steps(entry: EntryPoint, plan: ExecutionPlan) -> None:
         table.add_column(heading, justify="right" if heading in ("#", "MFLOP", "tasks") else "left")
     for step in step_facts(entry, plan):
         flops = f"{step['flops'] / 1e6:.2f}" if isinstance(step["flops"], int) else step["flops"]
-        table.add_row(
-            str(step["number"]), step["source"], step["operators"] or step["kind"], "\n".join(step["outputs"]), flops, str(step["tasks"])
-        )
+        table.add_row(str(step["number"]), step["source"], _operators(step), "\n".join(step["outputs"]), flops, str(step["tasks"]))
     console.print(table, highlight=False)
