@@ -28,7 +28,7 @@ FINITE_FROM_FINITE = frozenset([
     "hard_swish", "mish", "gelu", "elu", "selu", "celu", "leaky_relu", "hard_sigmoid", "thresholded_relu", "softplus",
     "softsign", "clip", "erf", "sin", "cos", "atan", "floor", "ceil", "round", "trunc", "prelu", "where", "cast",
     "equal", "not_equal", "less", "less_equal", "greater", "greater_equal", "logical_and", "logical_or", "logical_not",
-    "logical_xor",
+    "logical_xor", "quantise", "dequantise",
 ])  # fmt: skip
 """Calls that make no infinity of zeros: only these may run over filling. (log, reciprocal and the like may not.)"""
 
@@ -189,7 +189,7 @@ class _Converter:
             return None
         if channels % block and not _keeps_filling_finite(node):
             return None
-        args = [self.operand(arg, type_.rank, channels, block, 1 if name == "divide" else 0) for arg in node.args]
+        args = [self.operand(arg, type_.rank, channels, block, 1 if name in ("divide", "quantise") else 0) for arg in node.args]
         if any(arg is None for arg in args):
             return None
         return Blocked(call(node.op, cast("list[Expr]", args), node.attrs, node.origin), channels, block)

@@ -23,7 +23,7 @@ InPlace = Mapping[Function, int]
 
 SCATTERED_INTO = (ops.scatter_elements, ops.scatter_nd)
 """Operators that copy their first argument, then write elements of it: over that argument, the copy is nothing."""
-WRITTEN_ONCE = (ops.conv, ops.conv_transpose, ops.dense, ops.packed_dense, ops.matmul)
+WRITTEN_ONCE = (ops.conv, ops.conv_transpose, ops.dense, ops.packed_dense, ops.matmul, ops.integer_conv, ops.integer_matmul)
 """Operators that are not elementwise, and whose kernels write each element once, when its epilogue is done."""
 
 

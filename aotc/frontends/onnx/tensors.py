@@ -11,6 +11,8 @@ import onnx
 from onnx import TensorProto, numpy_helper
 
 from aotc.errors import InvalidModel, UnsupportedModel
+from aotc.ir.types import PLAIN, storage_dtype
+from aotc.ops.small import BITS as _PACKED
 
 DTYPES: dict[int, str] = {
     TensorProto.FLOAT: "float32",
@@ -78,20 +80,39 @@ def to_array(tensor: TensorProto, what: str, folder: Path | None = None) -> np.n
 def _inline(tensor: TensorProto, dtype: np.dtype, shape: tuple[int, ...], size: int, what: str) -> np.ndarray:
     if tensor.HasField("raw_data"):
         data = tensor.raw_data  # each access makes a copy
-        if len(data) != size * dtype.itemsize:
-            raise InvalidModel(f"{what}: {list(shape)} of {dtype} takes {size * dtype.itemsize} bytes, and {len(data)} came")
-        return np.frombuffer(data, dtype.newbyteorder("<")).astype(dtype, copy=False).reshape(shape)
+        if len(data) != _byte_count(size, dtype):
+            raise InvalidModel(f"{what}: {list(shape)} of {dtype} takes {_byte_count(size, dtype)} bytes, and {len(data)} came")
+        return _elements(np.frombuffer(data, np.uint8), dtype, shape)
     count = len(getattr(tensor, _FIELDS.get(str(dtype), "int32_data")))
-    if count != size:
-        raise InvalidModel(f"{what}: {list(shape)} takes {size} elements, and {count} came")
+    wanted = _byte_count(size, dtype) if _PACKED.get(str(dtype)) in (2, 4) else size  # those of 6 bits come one by one
+    if count != wanted:
+        raise InvalidModel(f"{what}: {list(shape)} takes {wanted} elements, and {count} came")
     return np.ascontiguousarray(numpy_helper.to_array(tensor))
+
+
+def _byte_count(size: int, dtype: np.dtype) -> int:
+    """The bytes that raw data of ``size`` elements takes."""
+    return -(-size * _PACKED.get(str(dtype), int(dtype.itemsize) * 8) // 8)
+
+
+def _elements(data: np.ndarray, dtype: np.dtype, shape: tuple[int, ...]) -> np.ndarray:
+    """Raw bytes as elements; those narrower than a byte lie side by side, the first in the lowest bits."""
+    width = _PACKED.get(str(dtype))
+    if width is None:
+        plain = np.dtype(storage_dtype(str(dtype)))
+        return data.view(plain.newbyteorder("<")).astype(plain, copy=False).view(dtype).reshape(shape)
+    if 8 % width == 0:
+        parts = [(data >> shift) & (2**width - 1) for shift in range(0, 8, width)]
+        return np.stack(parts, axis=-1).reshape(-1)[: math.prod(shape)].view(dtype).reshape(shape)
+    bits = np.unpackbits(data, bitorder="little")[: math.prod(shape) * width].reshape(-1, width)
+    return np.packbits(bits, axis=-1, bitorder="little").view(dtype).reshape(shape)
 
 
 def _external(tensor: TensorProto, dtype: np.dtype, shape: tuple[int, ...], size: int, what: str, folder: Path | None) -> np.ndarray:
     entries = {entry.key: entry.value for entry in tensor.external_data}
     path = _external_path(entries.get("location", ""), what, folder)
     offset, length = (_count(entries, key, what) for key in ("offset", "length"))
-    needed = size * dtype.itemsize
+    needed = _byte_count(size, dtype)
     if length is not None and length != needed:
         raise InvalidModel(f"{what}: {list(shape)} of {dtype} takes {needed} bytes, and its entry says {length}")
     available = path.stat().st_size - (offset or 0)
@@ -102,6 +123,8 @@ def _external(tensor: TensorProto, dtype: np.dtype, shape: tuple[int, ...], size
         )
     if not size:
         return np.zeros(shape, dtype)
+    if str(dtype) not in PLAIN:
+        return _elements(np.memmap(path, np.uint8, "r", offset or 0, needed), dtype, shape)
     return np.asarray(np.memmap(path, dtype.newbyteorder("<"), "r", offset or 0, shape))
 
 

@@ -1,0 +1,67 @@
+"""Tensor expressions of quantised arithmetic."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tvm import te, tirx
+
+from aotc.ir.types import TensorType
+from aotc.lowering.ops import common, conv, linear
+from aotc.lowering.ops.common import Expr, Expression, Scope, cast, constant, dtype_of
+from aotc.ops.quantise import limits
+
+
+def _rounded(x: Expr, zero: Expr | None, attrs: Any) -> Expr:
+    """x rounded to integers around the zero point, within the limits; a NaN gives the least one."""
+    low, high = (constant(limit, "int32") for limit in limits(attrs))
+    if zero is not None:
+        zero = cast(zero, "int32")
+        low, high = low - zero, high - zero
+    low, high = cast(low, dtype_of(x)), cast(high, dtype_of(x))
+    held = tirx.Select(x > low, tirx.Select(x < high, x, high), low)
+    whole = cast(tirx.nearbyint(held), "int32")
+    return cast(whole if zero is None else whole + zero, attrs.dtype)
+
+
+def _quotient(x: Expr, scale: Expr) -> Expr:
+    if dtype_of(x) != "float16":
+        return x / scale
+    return cast(cast(cast(x, "float32") / cast(scale, "float32"), "float16"), "float32")
+
+
+def _quantise(attrs: Any, inputs: list[te.Tensor], results: list[TensorType], scope: Scope) -> list[te.Tensor]:
+    def body(*i: Expr) -> Expr:
+        x, scale, *zero = (common.load_broadcast(value, i) for value in inputs)
+        return common.let(_quotient(x, scale), lambda value: _rounded(value, zero[0] if zero else None, attrs))
+
+    return [common.compute(common.extents(scope, results[0].shape), body, "quantise")]
+
+
+def _requantise(attrs: Any, inputs: list[te.Tensor], results: list[TensorType], scope: Scope) -> list[te.Tensor]:
+    def body(*i: Expr) -> Expr:
+        x, scale, *zero = (common.load_broadcast(value, i) for value in inputs)
+        return common.let(cast(x, "float32") * scale, lambda value: _rounded(value, zero[0] if zero else None, attrs))
+
+    return [common.compute(common.extents(scope, results[0].shape), body, "requantise")]
+
+
+def _dequantise(attrs: Any, inputs: list[te.Tensor], results: list[TensorType], scope: Scope) -> list[te.Tensor]:
+    real = "float64" if results[0].dtype == "float64" else "float32"
+
+    def body(*i: Expr) -> Expr:
+        x, scale, *zero = (common.load_broadcast(value, i) for value in inputs)
+        wide = cast(x, "int32") - cast(zero[0], "int32") if zero else cast(x, "int32")
+        return cast(cast(wide, real) * cast(scale, real), results[0].dtype)
+
+    return [common.compute(common.extents(scope, results[0].shape), body, "dequantise")]
+
+
+EXPRESSIONS: dict[str, Expression] = {
+    "quantise": _quantise,
+    "dequantise": _dequantise,
+    "requantise": _requantise,
+    "integer_matmul": linear.EXPRESSIONS["matmul"],
+    "integer_conv": conv.EXPRESSIONS["conv"],
+}
+"""The sums are those of matmul and conv: the results' dtype, int32, is what they multiply and add in."""
