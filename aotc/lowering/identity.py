@@ -80,12 +80,12 @@ def _flops(call: Call) -> Dim:
     result = flatten(call.type)[0]
     name = call.op.name
     attrs: Any = call.attrs
-    if name == "conv":
+    if name in ("conv", "integer_conv"):
         taps = args[1].shape[1:-1] if attrs.channel_block else args[1].shape[1:]
         return 2 * result.size * product(taps)
     if name == "conv_transpose":
         return 2 * args[0].size * product(args[1].shape[1:])
-    if name in ("matmul", "dense", "packed_dense"):
+    if name in ("matmul", "dense", "packed_dense", "integer_matmul"):
         return 2 * result.size * args[0].shape[-1]
     return max(args, key=_static_size).size if name in _REDUCTIONS and args else result.size
 
