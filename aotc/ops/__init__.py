@@ -5,7 +5,7 @@ from __future__ import annotations
 from types import ModuleType
 
 from aotc.ops import conv as conv_family
-from aotc.ops import elementwise, index, linear, norm, pool, recurrent, reduce, sampling, shape, small
+from aotc.ops import elementwise, index, linear, norm, pool, recurrent, reduce, sampling, shape, signal, small
 from aotc.ops import fold as fold_family
 from aotc.ops import quantise as quantise_family
 from aotc.ops import resize as resize_family
@@ -28,16 +28,17 @@ from aotc.ops.pool import adaptive_max_pool as adaptive_max_pool
 from aotc.ops.pool import avg_pool as avg_pool
 from aotc.ops.pool import max_pool as max_pool
 from aotc.ops.pool import max_pool_with_indices as max_pool_with_indices
+from aotc.ops.recurrent import *  # noqa: F403
 from aotc.ops.quantise import dequantise as dequantise
 from aotc.ops.quantise import integer_conv as integer_conv
 from aotc.ops.quantise import integer_matmul as integer_matmul
 from aotc.ops.quantise import quantise as quantise
 from aotc.ops.quantise import requantise as requantise
-from aotc.ops.recurrent import *  # noqa: F403
 from aotc.ops.reduce import *  # noqa: F403
 from aotc.ops.resize import resize as resize
 from aotc.ops.sampling import *  # noqa: F403
 from aotc.ops.shape import *  # noqa: F403
+from aotc.ops.signal import *  # noqa: F403
 from aotc.ops.small import *  # noqa: F403
 
 
@@ -47,10 +48,26 @@ def _join(*families: ModuleType) -> dict[str, OpDef]:
         for operator in vars(family).values():
             if not isinstance(operator, OpDef):
                 continue
-            if operator.name in joined:
+            if joined.get(operator.name, operator) is not operator:
                 raise ValueError(f"two operators are named {operator.name!r}; the second is in {family.__name__}")
             joined[operator.name] = operator
     return joined
 
 
-ALL: dict[str, OpDef] = _join(elementwise, small, quantise_family, linear, conv_family, pool, norm, reduce, shape, index, resize_family, sampling, fold_family, recurrent)
+ALL: dict[str, OpDef] = _join(
+    elementwise,
+    small,
+    quantise_family,
+    linear,
+    conv_family,
+    pool,
+    norm,
+    reduce,
+    shape,
+    index,
+    resize_family,
+    sampling,
+    fold_family,
+    signal,
+    recurrent,
+)

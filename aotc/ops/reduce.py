@@ -159,15 +159,19 @@ def _cumsum_relation(types: Sequence[TensorType], attrs: CumsumAttributes) -> Te
     return types[0]
 
 
-def _cumsum(attrs: CumsumAttributes, x: np.ndarray) -> np.ndarray:
-    wide = x.astype("float32") if x.dtype == np.float16 else x
-    if attrs.reverse:
-        wide = np.flip(wide, attrs.axis)
-    total = np.cumsum(wide, axis=attrs.axis, dtype=wide.dtype)
-    if attrs.exclusive:
-        total = np.roll(total, 1, attrs.axis)
-        total[(slice(None),) * (attrs.axis % x.ndim) + (slice(0, 1),)] = 0
-    return np.asarray(np.flip(total, attrs.axis) if attrs.reverse else total).astype(x.dtype)
+def _running(accumulate: Callable[..., np.ndarray], neutral: int) -> Callable[[CumsumAttributes, np.ndarray], np.ndarray]:
+    def compute(attrs: CumsumAttributes, x: np.ndarray) -> np.ndarray:
+        wide = x.astype("float32") if x.dtype == np.float16 else x
+        if attrs.reverse:
+            wide = np.flip(wide, attrs.axis)
+        with np.errstate(all="ignore"):
+            total = accumulate(wide, axis=attrs.axis, dtype=wide.dtype)
+        if attrs.exclusive:
+            total = np.roll(total, 1, attrs.axis)
+            total[(slice(None),) * (attrs.axis % x.ndim) + (slice(0, 1),)] = neutral
+        return np.asarray(np.flip(total, attrs.axis) if attrs.reverse else total).astype(x.dtype)
+
+    return compute
 
 
 def _top_k_relation(types: Sequence[TensorType], attrs: TopKAttributes) -> TupleType:
@@ -205,10 +209,11 @@ argmax = OpDef("argmax", _arg_relation, _arg(np.argmax), Fusion.REDUCTION, ArgAt
 argmin = OpDef("argmin", _arg_relation, _arg(np.argmin), Fusion.REDUCTION, ArgAttributes)
 softmax = OpDef("softmax", _along_axis, _softmax, Fusion.OUT_FUSABLE, SoftmaxAttributes)
 log_softmax = OpDef("log_softmax", _along_axis, _log_softmax, Fusion.OUT_FUSABLE, SoftmaxAttributes)
-cumsum = OpDef("cumsum", _cumsum_relation, _cumsum, Fusion.OPAQUE, CumsumAttributes)
+cumsum = OpDef("cumsum", _cumsum_relation, _running(np.cumsum, 0), Fusion.OPAQUE, CumsumAttributes)
+cumprod = OpDef("cumprod", _cumsum_relation, _running(np.cumprod, 1), Fusion.OPAQUE, CumsumAttributes)
 top_k = OpDef("top_k", _top_k_relation, _top_k, Fusion.OPAQUE, TopKAttributes)
 """(values, int64 indices) of the k greatest or least, in order; of equal values the lower index comes first."""
 
 __all__ = [
-    "all_", "any_", "argmax", "argmin", "cumsum", "log_softmax", "max_", "mean", "min_", "prod", "softmax", "sum_", "top_k",
+    "all_", "any_", "argmax", "argmin", "cumprod", "cumsum", "log_softmax", "max_", "mean", "min_", "prod", "softmax", "sum_", "top_k",
 ]  # fmt: skip

@@ -159,26 +159,31 @@ def _softmax(logarithm: bool) -> Expression:
     return build
 
 
-def _cumsum(attrs: Any, inputs: list[te.Tensor], results: list[TensorType], scope: Scope) -> list[te.Tensor]:
-    x, dtype = inputs[0], results[0].dtype
-    axis = attrs.axis % len(x.shape)
-    wide = accumulator(dtype)
-    length = x.shape[axis]
+def _running(name: str, combine: Callable[[Expr, Expr], Expr], neutral: int) -> Expression:
+    """Running sums and products, each element combined with what came before it."""
 
-    def body(source: Any, target: Any) -> None:
-        with rows(scope, _without(results[0].shape, axis), results[0].shape[axis]) as row:
-            total = local(wide)
-            total[0] = constant(0, wide)
-            with T.serial(0, length) as step:
-                place = [*row[:axis], length - 1 - step if attrs.reverse else step, *row[axis:]]
-                if attrs.exclusive:
-                    target[place] = cast(total[0], dtype)
-                    total[0] = total[0] + cast(source[place], wide)
-                else:
-                    total[0] = total[0] + cast(source[place], wide)
-                    target[place] = cast(total[0], dtype)
+    def build(attrs: Any, inputs: list[te.Tensor], results: list[TensorType], scope: Scope) -> list[te.Tensor]:
+        x, dtype = inputs[0], results[0].dtype
+        axis = attrs.axis % len(x.shape)
+        wide = accumulator(dtype)
+        length = x.shape[axis]
 
-    return extern(inputs, [(x.shape, dtype)], body, "cumsum")
+        def body(source: Any, target: Any) -> None:
+            with rows(scope, _without(results[0].shape, axis), results[0].shape[axis]) as row:
+                total = local(wide)
+                total[0] = constant(neutral, wide)
+                with T.serial(0, length) as step:
+                    place = [*row[:axis], length - 1 - step if attrs.reverse else step, *row[axis:]]
+                    if attrs.exclusive:
+                        target[place] = cast(total[0], dtype)
+                        total[0] = combine(total[0], cast(source[place], wide))
+                    else:
+                        total[0] = combine(total[0], cast(source[place], wide))
+                        target[place] = cast(total[0], dtype)
+
+        return extern(inputs, [(x.shape, dtype)], body, name)
+
+    return build
 
 
 EXPRESSIONS: dict[str, Expression] = {
@@ -187,6 +192,7 @@ EXPRESSIONS: dict[str, Expression] = {
     "argmin": _arg(largest=False),
     "softmax": _softmax(logarithm=False),
     "log_softmax": _softmax(logarithm=True),
-    "cumsum": _cumsum,
+    "cumsum": _running("cumsum", lambda total, x: total + x, 0),
+    "cumprod": _running("cumprod", lambda total, x: total * x, 1),
     "top_k": top_k,
 }

@@ -133,13 +133,16 @@ def _hardmax(node: Node, x: Expr, axis: int) -> Expr:
     return node.call(ops.one_hot, first, node.constant([0, 1], node.dtype(x)), depth=node.shape(x)[axis], axis=axis)
 
 
-def _cumsum(node: Node) -> Results:
-    x = node.input(0)
-    axes = node.static_integers(1, "axis") or ()
-    if len(axes) != 1:
-        node.invalid(f"axis must be one number, not {list(axes)}")
-    axis = node.axis(axes[0], node.rank(x))
-    return node.call(ops.cumsum, x, axis=axis, exclusive=node.flag("exclusive"), reverse=node.flag("reverse"))
+def _running(operator: OpDef) -> Handler:
+    def handler(node: Node) -> Results:
+        x = node.input(0)
+        axes = node.static_integers(1, "axis") or ()
+        if len(axes) != 1:
+            node.invalid(f"axis must be one number, not {list(axes)}")
+        axis = node.axis(axes[0], node.rank(x))
+        return node.call(operator, x, axis=axis, exclusive=node.flag("exclusive"), reverse=node.flag("reverse"))
+
+    return handler
 
 
 def _top_k(node: Node) -> Results:
@@ -170,6 +173,7 @@ HANDLERS: dict[str, Handler] = {
     "Softmax": _along_axis(lambda node, x, axis: node.call(ops.softmax, x, axis=axis)),
     "LogSoftmax": _along_axis(lambda node, x, axis: node.call(ops.log_softmax, x, axis=axis)),
     "Hardmax": _along_axis(_hardmax),
-    "CumSum": _cumsum,
+    "CumSum": _running(ops.cumsum),
+    "CumProd": _running(ops.cumprod),
     "TopK": _top_k,
 }
