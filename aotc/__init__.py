@@ -15,6 +15,8 @@ from aotc.version import __version__
 if TYPE_CHECKING:
     from aotc.compiler import BuildReport, compile
     from aotc.frontends import import_onnx, import_torch
+    from aotc.ir.types import TensorType
+    from aotc.ops.custom import CustomOperator
     from aotc.runtime import load
     from aotc.targets import Target
 
@@ -22,6 +24,8 @@ if TYPE_CHECKING:
 _LAZY = {
     "BuildReport": "aotc.compiler",
     "compile": "aotc.compiler",
+    "CustomOperator": "aotc.ops.custom",
+    "TensorType": "aotc.ir.types",
     "import_onnx": "aotc.frontends",
     "import_torch": "aotc.frontends",
     "load": "aotc.runtime",
@@ -29,8 +33,8 @@ _LAZY = {
 }
 
 __all__ = [
-    "AotcError", "BuildError", "BuildReport", "InvalidModel", "InvalidOption", "RuntimeFailure", "Target", "UnsupportedModel",
-    "__version__", "compile", "import_onnx", "import_torch", "load",
+    "AotcError", "BuildError", "BuildReport", "CustomOperator", "InvalidModel", "InvalidOption", "RuntimeFailure", "Target", "TensorType",
+    "UnsupportedModel", "__version__", "compile", "import_onnx", "import_torch", "load",
 ]  # fmt: skip
 
 

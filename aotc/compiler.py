@@ -26,11 +26,13 @@ from aotc.ir.expr import Call, Function, Module
 from aotc.ir.visitor import all_functions, post_order
 from aotc.lowering.build import compile_functions
 from aotc.lowering.compiled import CompiledFunction
-from aotc.lowering.in_place import choose_in_place
+from aotc.lowering.in_place import InPlace, choose_in_place
 from aotc.lowering.planner import Planned, make_plan
 from aotc.lowering.views import needs_kernel
+from aotc.ops.custom import CustomOperator
 from aotc.packaging.link import Linked, Parts, link
 from aotc.packaging.manifest import TargetInfo, make_manifest
+from aotc.packaging.operator_source import compile_sources, is_source
 from aotc.packaging.planfile import write_plan
 from aotc.packaging.stubs import stub_source
 from aotc.passes.pipeline import optimise
@@ -75,6 +77,7 @@ def compile(
     jobs: int | None = None,
     metadata: Mapping[str, str] | None = None,
     compiler: str | None = None,
+    operators: Sequence[CustomOperator] = (),
     progress: Progress | None = None,
 ) -> BuildReport:
     """Compile ``model`` into the shared library ``output``.
@@ -84,7 +87,7 @@ def compile(
     them), or a Module. ``inputs`` fixes or bounds the dims of inputs by name. ``jobs`` is the number of processes that
     build kernels, by default one a core; 0 builds them in this process, best for many small models one after another. It does
     not change the output. ``compiler`` names a gcc to link with instead of
-    the ziglang wheel.
+    the ziglang wheel. ``operators`` are the user's own operators.
 
     Raises InvalidModel, UnsupportedModel, InvalidOption or BuildError; then nothing is written.
     """
@@ -93,11 +96,11 @@ def compile(
     _check_options(precision, device)
     output = Path(output)
     with cache_beside(output):
-        module = clock("import", lambda: import_model(model, inputs, args, dynamic_shapes))
+        module = clock("import", lambda: import_model(model, inputs, args, dynamic_shapes, operators))
         module = clock("optimise", lambda: optimise(module, chosen))
         functions, in_place = primitive_functions(module), choose_in_place(module)
         count = _KernelCount(clock.progress)
-        kernels = clock("kernels", lambda: compile_functions(functions, chosen, jobs, count, in_place))
+        kernels = clock("kernels", lambda: compile_kernels(functions, chosen, jobs, count, in_place))
         planned = clock("plan", lambda: make_plan(module, kernels, in_place))
         linked = clock(
             "link", lambda: package(planned, kernels, chosen, output, {**module.metadata, **(metadata or {})}, precision, compiler)
@@ -114,6 +117,15 @@ def primitive_functions(module: Module) -> list[Function]:
     """The fused functions of a module that need a kernel, each once, in the order in which they run."""
     nodes = [node for function in all_functions(module) for node in post_order(function.body)]
     return list(dict.fromkeys(cast("Function", cast("Call", node).op) for node in nodes if needs_kernel(node)))
+
+
+def compile_kernels(
+    functions: Sequence[Function], target: Target, jobs: int | None, progress: Callable[[int, int, str], None], in_place: InPlace
+) -> dict[Function, CompiledFunction]:
+    """Machine code of all fused functions: by TVM, or by the C compiler for users' operators that are written in C."""
+    written = [function for function in functions if is_source(function)]
+    lowered = compile_functions([f for f in functions if f not in written], target, jobs, progress, in_place)
+    return lowered | compile_sources(written, target)
 
 
 def package(

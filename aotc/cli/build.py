@@ -14,11 +14,13 @@ from aotc.cli.common import (
     AsJson,
     InputShapes,
     JetPack,
+    Operators,
     SourceModel,
     TargetName,
     bytes_text,
     console,
     error_console,
+    load_operators_of,
     one_per_name,
     print_json,
     version_text,
@@ -48,6 +50,7 @@ def build(
     compiler: Annotated[
         str | None, typer.Option("--cc", metavar="PROGRAM", help="Link with this gcc instead of the linker that came with aotc.")
     ] = None,
+    operators: Operators = None,
     as_json: AsJson = False,
 ) -> None:
     """Compile a model into one shared library.
@@ -57,6 +60,7 @@ def build(
     import aotc
     from aotc import targets
 
+    own = load_operators_of(operators)
     source = load_source(model)
     started = time.perf_counter()
     with _progress(quiet=as_json) as progress:
@@ -72,6 +76,7 @@ def build(
             jobs=jobs,
             metadata=one_per_name(metadata or [], "=", "--metadata"),
             compiler=compiler,
+            operators=own,
             progress=progress,
         )
     facts = build_facts(report, time.perf_counter() - started)

@@ -42,6 +42,10 @@ TargetName = Annotated[str, typer.Option("--target", "-t", metavar="NAME", help=
 JetPack = Annotated[
     str | None, typer.Option("--jetpack", metavar="VERSION", help="JetPack of the board, where it is not the target's default.")
 ]
+Operators = Annotated[
+    list[str] | None,
+    typer.Option("--operators", metavar="FILE", help="A Python file with `aotc.CustomOperator` objects. Repeat for more."),
+]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON, for scripts.")]
 
 
@@ -101,6 +105,13 @@ def one_per_name(entries: Sequence[str], separator: str, option: str) -> dict[st
             raise InvalidOption(f"{option} names {name!r} twice")
         found[name] = value
     return found
+
+
+def load_operators_of(paths: Sequence[str] | None) -> list[Any]:
+    """The custom operators in the files of ``--operators``. Raises InvalidOption."""
+    from aotc.ops.custom import load_operators
+
+    return [operator for path in paths or () for operator in load_operators(path)]
 
 
 def bytes_text(size: int | None) -> str:

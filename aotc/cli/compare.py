@@ -8,7 +8,18 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.table import Table
 
-from aotc.cli.common import AsJson, InputShapes, JetPack, SourceModel, TargetName, console, print_json, shape_text
+from aotc.cli.common import (
+    AsJson,
+    InputShapes,
+    JetPack,
+    Operators,
+    SourceModel,
+    TargetName,
+    console,
+    load_operators_of,
+    print_json,
+    shape_text,
+)
 from aotc.cli.dims import parse_inputs
 from aotc.cli.source import Source, load_source
 from aotc.cli.tensors import (
@@ -51,6 +62,7 @@ def compare(
         float, typer.Option(min=0, help="Largest difference allowed, relative to the largest value; the L2 distance is held to a third.")
     ] = 1e-4,
     reference: Annotated[str, typer.Option(help="`auto`: ONNX Runtime or PyTorch; `numpy`: aotc's own operator references.")] = "auto",
+    operators: Operators = None,
     show_all: Annotated[bool, typer.Option("--all", help="Show all layers, not only the ten that differ most.")] = False,
     as_json: AsJson = False,
 ) -> None:
@@ -67,8 +79,9 @@ def compare(
     board = targets.get(target, jetpack)
     if board.triple != (here := targets.get("host")).triple:
         raise InvalidOption(f"--target {target} is {board.triple}; what is compared runs here, on {here.triple}: choose such a target")
+    own = load_operators_of(operators)
     source = load_source(model)
-    module = import_model(source.model, parse_inputs(inputs), source.args, source.dynamic_shapes)
+    module = import_model(source.model, parse_inputs(inputs), source.args, source.dynamic_shapes, own)
     specs = [ParameterSpec.of(param) for param in module.main.params]
     feeds = load_feeds(specs, data, shape, seed, Preprocessing(mean, std, layout, channels, crop))
     record, outputs = _reference(reference, source, module, feeds)

@@ -20,7 +20,7 @@ from aotc.ir.expr import Function
 from aotc.lowering import kernel_cache
 from aotc.lowering.compiled import CompiledFunction
 from aotc.lowering.frames import pack_function, read_frame, unpack_result, write_frame
-from aotc.lowering.identity import function_key, function_label
+from aotc.lowering.identity import function_key, function_label, is_custom
 from aotc.lowering.in_place import InPlace
 from aotc.lowering.worker import compile_one, without_torch
 from aotc.targets import Target
@@ -56,7 +56,10 @@ def compile_functions(
         state.report("cached")
         work = [(key, distinct[key], over.get(distinct[key])) for key in missing]
         workers = os.cpu_count() or 1 if jobs is None else jobs
-        ready |= _compile(work, target, workers, state) if workers else _compile_here(work, target, state)
+        # A user's own expression lives in this process, where it may be a lambda of the caller's script.
+        here = [not workers or is_custom(function) for _, function, _ in work]
+        ready |= _compile([task for task, own in zip(work, here, strict=True) if not own], target, workers, state)
+        ready |= _compile_here([task for task, own in zip(work, here, strict=True) if own], target, state)
     return {function: ready[keys[function]] for function in wanted}
 
 

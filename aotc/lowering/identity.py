@@ -16,6 +16,7 @@ from aotc.ir.dims import Dim, Symbol, product, symbols_of
 from aotc.ir.expr import Call, Constant, Expr, Function, Parameter, Tuple, TupleGetItem, Var
 from aotc.ir.types import TensorType, flatten
 from aotc.ir.visitor import post_order
+from aotc.ops.custom import CustomOpDef
 from aotc.targets import Target
 
 
@@ -54,8 +55,23 @@ def _line(expr: Expr, numbers: dict[int, int]) -> str:
     if isinstance(expr, Call) and not isinstance(expr.op, Function):
         attrs: Any = expr.attrs
         values = [(field.name, getattr(attrs, field.name)) for field in fields(attrs)]
-        return f"{expr.op.name} {[numbers[id(arg)] for arg in expr.args]} {values!r}"
+        own = f" {_own_digest(expr.op, expr)}" if isinstance(expr.op, CustomOpDef) else ""
+        return f"{expr.op.name} {[numbers[id(arg)] for arg in expr.args]} {values!r}{own}"
     raise TypeError(f"a fused function holds no {type(expr).__name__}")
+
+
+def _own_digest(op: CustomOpDef, node: Call) -> str:
+    from aotc.lowering.worker import without_torch
+
+    with without_torch():  # an expression of the user's is known only by what it makes, and that needs TVM
+        from aotc.lowering.custom import expression_digest
+
+        return expression_digest(op, node)
+
+
+def is_custom(function: Function) -> bool:
+    """Whether a fused function holds an operator of the user's."""
+    return any(isinstance(expr, Call) and isinstance(expr.op, CustomOpDef) for expr in post_order(function.body))
 
 
 def function_label(function: Function) -> str:

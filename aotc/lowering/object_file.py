@@ -113,6 +113,12 @@ def outside_symbols(data: bytes) -> list[str]:
     return sorted(symbol.name for symbol in _symbols(sections) if symbol.section == 0 and symbol.name)
 
 
+def defined_symbols(data: bytes) -> list[str]:
+    """The names that an object defines for others, sorted."""
+    _, sections = _read(data)
+    return sorted(symbol.name for symbol in _symbols(sections) if symbol.section and not symbol.is_local)
+
+
 def check_symbols(data: bytes, kernel: str) -> None:
     """Raises BuildError where an object needs a symbol outside ``ALLOWED_SYMBOLS``, or holds TVM's hooks: these are variables
     that the object itself defines, for a runtime to fill in."""

@@ -11,8 +11,10 @@ from aotc.errors import BuildError
 from aotc.ir.expr import Call, Constant, Expr, Function, Parameter, Tuple, TupleGetItem, Var
 from aotc.ir.types import TensorType, flatten
 from aotc.ir.visitor import post_order
+from aotc.lowering.custom import expression_tensors
 from aotc.lowering.ops import EXPRESSIONS
 from aotc.lowering.scope import DimScope
+from aotc.ops.custom import CustomOpDef
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,6 +72,8 @@ def _tensors(expr: Expr, values: dict[Expr, list[te.Tensor]], scope: DimScope, f
         return [_scalar(expr, function)]
     if not isinstance(expr, Call) or isinstance(expr.op, (Var, Function)):
         raise BuildError(f"{where(function)}: a fused function holds calls of operators only, not {type(expr).__name__}")
+    if isinstance(expr.op, CustomOpDef):
+        return expression_tensors(expr.op, expr, [tensor for arg in expr.args for tensor in values[arg]], scope)
     if expr.op.name not in EXPRESSIONS:
         raise BuildError(f"{expr.origin or where(function)}: the operator {expr.op.name} has no tensor expression")
     inputs = [tensor for arg in expr.args for tensor in values[arg]]

@@ -12,6 +12,7 @@ import onnx
 
 from aotc.errors import InvalidModel, UnsupportedModel
 from aotc.frontends.onnx.assume import Assumption, assumption_of
+from aotc.frontends.onnx.custom import custom_handler
 from aotc.frontends.onnx.functions import (
     MAX_DEPTH,
     attributes_for,
@@ -33,17 +34,24 @@ from aotc.frontends.onnx.values import Known
 from aotc.ir.dims import substitute
 from aotc.ir.expr import Constant, Expr, Function, Module, Parameter, Tuple, Var
 from aotc.ir.types import FLOATS, TensorType
+from aotc.ops.custom import CustomOperator, operators_by_key
 
 MAX_ASSUMPTIONS = 64
 SMALL = 4096  # elements; initialisers of integers up to this many are shapes and indices: constants, not weights
 
 
-def import_onnx(model: str | os.PathLike[str] | bytes | onnx.ModelProto, inputs: Mapping[str, Override] | None = None) -> Module:
+def import_onnx(
+    model: str | os.PathLike[str] | bytes | onnx.ModelProto,
+    inputs: Mapping[str, Override] | None = None,
+    operators: Sequence[CustomOperator] = (),
+) -> Module:
     """The model as a Module with one entry point, ``main``.
 
     ``inputs`` overrides the shapes of inputs by name: one entry per axis, a number, a dim, the name of a dynamic dim, or
     None for what the model says. Dims that stay dynamic are symbols with the model's own names, at least 1; what the
     model takes for granted about them (two are equal, one is even) becomes part of the inputs' types.
+
+    ``operators`` are the user's own; they come before aotc's and the model's functions of the same name.
 
     Raises InvalidModel for a file that is broken or contradicts itself, UnsupportedModel with all that is missing, and
     InvalidOption for ``inputs`` that do not fit.
@@ -52,7 +60,7 @@ def import_onnx(model: str | os.PathLike[str] | bytes | onnx.ModelProto, inputs:
     params = input_variables(proto.graph, inputs)
     for _ in range(MAX_ASSUMPTIONS):
         try:
-            return Importer(proto, folder).module(params)
+            return Importer(proto, folder, operators_by_key(operators)).module(params)
         except Assumption as found:
             params = [_assume(param, found) for param in params]
     raise InvalidModel("the dynamic dims of the inputs contradict each other; fix them by overriding the inputs' shapes")
@@ -95,9 +103,10 @@ class _Scope:
 
 
 class Importer:
-    def __init__(self, model: onnx.ModelProto, folder: Path | None) -> None:
+    def __init__(self, model: onnx.ModelProto, folder: Path | None, operators: Mapping[tuple[str, str], CustomOperator] | None = None) -> None:
         self.model = model
         self.folder = folder
+        self.operators = operators or {}
         self.functions = local_functions(model)
         self.known = Known()
         self.parameters: set[str] = set()
@@ -135,7 +144,7 @@ class Importer:
         outputs = [value.name for value in graph.output]
         what = f"the graph {graph.name!r}" if graph.name else "the graph"
         nodes = needed_nodes(graph.node, outputs, scope, what)
-        refuse_missing(nodes, scope.opsets, self.functions)
+        refuse_missing(nodes, scope.opsets, self.functions, self.operators)
         for node in nodes:
             self.node(node, scope)
         return [self._read(name, scope) for name in outputs]
@@ -199,9 +208,10 @@ class Importer:
         origin = scope.prefix + origin_of(proto)
         domain = domain_of(proto.domain)
         opset = scope.opsets.get(domain, 0)
-        if key_of(proto) in self.functions:
+        own = self.operators.get((domain, proto.op_type))
+        if own is None and key_of(proto) in self.functions:
             return self._expand(self.functions[key_of(proto)], proto, inputs, origin, scope)
-        handler = HANDLERS.get((domain, proto.op_type))
+        handler = HANDLERS.get((domain, proto.op_type)) if own is None else custom_handler(own)
         if handler is None:
             types = [cast(TensorType, expr.type) if expr is not None else None for expr in inputs]
             body = body_of(proto, opset, types)
@@ -242,7 +252,7 @@ class Importer:
             inner.names[name] = inputs[i] if i < len(inputs) else None
         wanted = [name for name, used in zip(function.output, proto.output) if used]
         nodes = needed_nodes(function.node, wanted, inner, f"the function {function.name!r}")
-        refuse_missing(nodes, inner.opsets, self.functions)
+        refuse_missing(nodes, inner.opsets, self.functions, self.operators)
         for node in nodes:
             self.node(node, inner)
         return [self.lookup(name, inner) if name in wanted else None for name in function.output]

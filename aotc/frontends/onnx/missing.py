@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Container, Iterable, Iterator, Mapping
 
 import onnx
 
@@ -17,16 +17,22 @@ _HINTS = {
     "com.microsoft": "ONNX Runtime's optimiser wrote this; pass the model from before it",
     "ai.onnx.ml": "classical machine learning is outside of aotc; cut it off the graph",
 }
-_DEFAULT_HINT = "express it by other operators, or cut it off the graph and compute it in the application"
+_DEFAULT_HINT = "express it by other operators, define it as a custom operator (docs/custom_operators.md), or cut it off the graph and compute it in the application"
 
 Missing = dict[tuple[str, str, int], list[str]]
 """Node names by domain, operator and opset."""
 
 
-def refuse_missing(nodes: Iterable[onnx.NodeProto], opsets: Mapping[str, int], functions: Mapping[Key, onnx.FunctionProto]) -> None:
-    """Raises UnsupportedModel that lists every operator without a handler, with counts, node names and a way out."""
+def refuse_missing(
+    nodes: Iterable[onnx.NodeProto],
+    opsets: Mapping[str, int],
+    functions: Mapping[Key, onnx.FunctionProto],
+    own: Container[tuple[str, str]] = (),
+) -> None:
+    """Raises UnsupportedModel that lists every operator without a handler, with counts, node names and a way out. ``own`` are
+    domains and names of the user's operators."""
     missing: Missing = {}
-    for key, name in _missing(nodes, opsets, functions, "", 0):
+    for key, name in _missing(nodes, opsets, functions, own, "", 0):
         missing.setdefault(key, []).append(name)
     if missing:
         lines = [_line(key, names) for key, names in sorted(missing.items(), key=lambda item: tuple(map(str, item[0])))]
@@ -35,17 +41,24 @@ def refuse_missing(nodes: Iterable[onnx.NodeProto], opsets: Mapping[str, int], f
 
 
 def _missing(
-    nodes: Iterable[onnx.NodeProto], opsets: Mapping[str, int], functions: Mapping[Key, onnx.FunctionProto], prefix: str, depth: int
+    nodes: Iterable[onnx.NodeProto],
+    opsets: Mapping[str, int],
+    functions: Mapping[Key, onnx.FunctionProto],
+    own: Container[tuple[str, str]],
+    prefix: str,
+    depth: int,
 ) -> Iterator[tuple[tuple[str, str, int], str]]:
     for node in nodes:
+        if (domain_of(node.domain), node.op_type) in own:
+            continue
         domain, opset, name = domain_of(node.domain), opsets.get(domain_of(node.domain), 0), prefix + origin_of(node)
         if depth <= MAX_DEPTH and key_of(node) in functions:
             body = functions[key_of(node)]
-            yield from _missing(body.node, opsets_of_function(body, opsets), functions, f"{name}/", depth + 1)
+            yield from _missing(body.node, opsets_of_function(body, opsets), functions, own, f"{name}/", depth + 1)
         elif (domain, node.op_type) in HANDLERS:
             if node.op_type != "If":  # whose condition may be known; then one branch is never needed
                 for graph in subgraphs(node):
-                    yield from _missing(graph.node, opsets, functions, f"{name}/", depth)
+                    yield from _missing(graph.node, opsets, functions, own, f"{name}/", depth)
         else:
             schema = schema_of(node, opset)
             if schema is None or not has_body(schema) or depth > MAX_DEPTH:
@@ -53,7 +66,7 @@ def _missing(
             elif schema.has_function:
                 function = body_of(node, opset, [])
                 if function is not None:
-                    yield from _missing(function.node, opsets_of_function(function, opsets), functions, f"{name}/", depth + 1)
+                    yield from _missing(function.node, opsets_of_function(function, opsets), functions, own, f"{name}/", depth + 1)
 
 
 def _line(key: tuple[str, str, int], names: list[str]) -> str:

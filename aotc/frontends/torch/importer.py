@@ -12,7 +12,9 @@ from torch.export import ExportedProgram
 from torch.export.graph_signature import InputKind, OutputKind
 
 from aotc.errors import InvalidModel, InvalidOption, UnsupportedModel
-from aotc.frontends.torch.builder import Builder, dtype_name, dtype_of, shape_of
+from aotc.frontends.torch.builder import Builder, Recipe, dtype_name, dtype_of, shape_of
+from aotc.frontends.torch.control import import_control, is_control
+from aotc.frontends.torch.custom import custom_recipes
 from aotc.frontends.torch.functional import functional_form
 from aotc.frontends.torch.program import Model, decomposed, exported_program, is_check, is_known
 from aotc.frontends.torch.signature import check_mutations, module_path, node_origins, output_names, symbol_names
@@ -23,6 +25,7 @@ from aotc.ir.expr import Constant, Expr, Function, Module, Parameter, Tuple, Var
 from aotc.ir.types import TensorType
 from aotc.ir.visitor import substitute
 from aotc.ops.bind import bind_inputs
+from aotc.ops.custom import CustomOperator
 
 
 def import_torch(
@@ -34,6 +37,7 @@ def import_torch(
     kwargs: Mapping[str, Any] | None = None,
     input_names: Sequence[str] | None = None,
     output_names: Sequence[str] | None = None,
+    operators: Sequence[CustomOperator] = (),
 ) -> Module:
     """A Module from a ``torch.nn.Module`` with example arguments, an ``ExportedProgram``, or the path of a .pt2 file.
 
@@ -43,10 +47,13 @@ def import_torch(
     ``output``, ``output_0`` .. or the keys of the dict that comes back. Weights are not copied: they share memory with
     the module's tensors where those are on the CPU and contiguous.
 
+    ``operators`` are the user's own, and come before aotc's.
+
     Raises UnsupportedModel, which lists all that is missing at once, InvalidModel and InvalidOption.
     """
     program = exported_program(model, args, kwargs, dynamic_shapes)
-    module = import_program(decomposed(program), dynamic_shapes, input_names, output_names)
+    recipes = {**RECIPES, **custom_recipes(program, operators)}
+    module = import_program(decomposed(program, recipes), dynamic_shapes, input_names, output_names, recipes)
     return bind_inputs(module, inputs) if inputs else module
 
 
@@ -55,13 +62,14 @@ def import_program(
     dynamic_shapes: Any = None,
     input_names: Sequence[str] | None = None,
     names: Sequence[str] | None = None,
+    recipes: dict[Any, Recipe] = RECIPES,
 ) -> Module:
     """A Module from a program that ``decomposed`` has prepared."""
     check_mutations(program)
-    importer = _Importer(program, SymbolTable(program.range_constraints, symbol_names(program, dynamic_shapes)))
+    importer = _Importer(program, SymbolTable(program.range_constraints, symbol_names(program, dynamic_shapes)), recipes)
     importer.refuse_missing_operators()
     importer.inputs()
-    importer.nodes()
+    importer.nodes(program.graph)
     results, labels = importer.results()
     if importer.problems:
         raise UnsupportedModel(_listed("the model uses operators in ways that aotc lacks", importer.problems))
@@ -96,20 +104,21 @@ def _listed(headline: str, problems: Mapping[str, list[str]]) -> str:
 class _Importer:
     """The state of one import: the expression of each node so far, and what could not be imported."""
 
-    def __init__(self, program: ExportedProgram, symbols: SymbolTable) -> None:
+    def __init__(self, program: ExportedProgram, symbols: SymbolTable, recipes: dict[Any, Recipe]) -> None:
         self.program = program
+        self.recipes = recipes
         self.symbols = symbols
         self.params: list[Var] = []
         self.problems: dict[str, list[str]] = defaultdict(list)
         self._values: dict[torch.fx.Node, Any] = {}
         self._origins = node_origins(program)
-        self._live = _live_nodes(program)
+        self._live = _live_nodes(program.graph)
         self._shared: dict[Any, Parameter | Constant] = {}
 
     def refuse_missing_operators(self) -> None:
         missing: dict[str, list[str]] = defaultdict(list)
-        for node in self.program.graph.nodes:
-            if node in self._live and not is_known(node):
+        for node in _all_nodes(self.program.graph):
+            if (node in self._live or node.graph is not self.program.graph) and not is_known(node, self.recipes):
                 missing[str(node.target)].append(self._origins.get(node.name) or module_path(node) or node.name)
         if missing:
             raise UnsupportedModel(_listed("the model uses operators that aotc lacks", missing))
@@ -156,8 +165,8 @@ class _Importer:
 
     # Nodes --------------------------------------------------------------------------------------------------------
 
-    def nodes(self) -> None:
-        for node in self.program.graph.nodes:
+    def nodes(self, graph: torch.fx.Graph) -> None:
+        for node in graph.nodes:
             if node in self._live:
                 try:
                     self._values[node] = self._node(node)
@@ -173,18 +182,36 @@ class _Importer:
             return None  # conditions are what torch has decided; floats are refused where they are used
         if "getitem" in str(node.target):
             return self._values[node.args[0]][node.args[1]]
-        builder = Builder(self.symbols, self._origins[node.name], value, self._used_outputs(node))
+        if is_control(node.target):
+            return import_control(self, node, self._origin(node))
+        builder = Builder(self.symbols, self._origin(node), value, self._used_outputs(node))
         functional = functional_form(node.target)
         args = [self._argument(arg, node) for arg in node.args]
         kwargs = {key: self._argument(arg, node) for key, arg in node.kwargs.items()}
         try:
-            result = RECIPES[functional or node.target](builder, *args, **kwargs)
+            result = self.recipes[functional or node.target](builder, *args, **kwargs)
         except InvalidModel as error:
             raise InvalidModel(f"{node.target} at {builder.origin!r}: {error}") from error
         settled = self._settled(builder, result, value, node)
         if functional is not None:
             self._values[node.args[0]] = settled  # from here on the written tensor is this
         return settled
+
+    def value(self, node: Any) -> Any:
+        """What an argument stands for: a node's value, or the argument itself."""
+        return self._values[node] if isinstance(node, torch.fx.Node) else node
+
+    def subgraph(self, node: torch.fx.Node, values: Sequence[Any]) -> list[Expr]:
+        """The results of the graph that ``node`` names, over ``values`` for its inputs."""
+        graph = _graph_of(node)
+        self._live |= _live_nodes(graph)
+        self._values.update(zip((each for each in graph.nodes if each.op == "placeholder"), values, strict=True))
+        self.nodes(graph)
+        results = next(each for each in graph.nodes if each.op == "output").args[0]
+        return [self.value(each) for each in (results if isinstance(results, (list, tuple)) else [results])]
+
+    def _origin(self, node: torch.fx.Node) -> str:
+        return self._origins.get(node.name) or module_path(node) or node.name
 
     def _used_outputs(self, node: torch.fx.Node) -> frozenset[int]:
         return frozenset(user.args[1] for user in node.users if user in self._live and "getitem" in str(user.target))
@@ -246,10 +273,25 @@ class _Importer:
         return results, labels
 
 
-def _live_nodes(program: ExportedProgram) -> set[torch.fx.Node]:
+def _graph_of(node: torch.fx.Node) -> torch.fx.Graph:
+    """The graph that a ``get_attr`` node names."""
+    module: Any = node.graph.owning_module
+    return module.get_submodule(str(node.target)).graph  # type: ignore[no-any-return]
+
+
+def _all_nodes(graph: torch.fx.Graph) -> list[torch.fx.Node]:
+    """The calls of a graph and of all graphs that it holds."""
+    found = [node for node in graph.nodes if node.op == "call_function"]
+    for node in graph.nodes:
+        if node.op == "get_attr" and isinstance(getattr(graph.owning_module, str(node.target), None), torch.fx.GraphModule):
+            found += _all_nodes(_graph_of(node))
+    return found
+
+
+def _live_nodes(graph: torch.fx.Graph) -> set[torch.fx.Node]:
     """The calls that results depend on, and those that write in place. Checks of what torch assumed are not among them."""
     live: set[torch.fx.Node] = set()
-    for node in reversed(program.graph.nodes):
+    for node in reversed(graph.nodes):
         used = functional_form(node.target) is not None or any(user in live or user.op == "output" for user in node.users)
         if used and node.op == "call_function" and not is_check(node):
             live.add(node)

@@ -13,6 +13,8 @@ import torch
 from torch.export import ExportedProgram
 
 from aotc.errors import InvalidModel, InvalidOption, UnsupportedModel
+from aotc.frontends.torch.builder import Recipe
+from aotc.frontends.torch.control import is_control
 from aotc.frontends.torch.functional import functional_form, needs_no_decomposition, with_identities_marked
 from aotc.frontends.torch.table import RECIPES
 
@@ -39,21 +41,21 @@ def exported_program(model: Model, args: Sequence[Any] | None, kwargs: Mapping[s
     raise InvalidOption(f"expected a torch.nn.Module, an ExportedProgram or the path of a .pt2 file, not {type(model).__name__}")
 
 
-def decomposed(program: ExportedProgram) -> ExportedProgram:
+def decomposed(program: ExportedProgram, recipes: dict[Any, Recipe] = RECIPES) -> ExportedProgram:
     """``program`` with torch's decompositions of all that we have no recipe for, and with no in-place operators but
     those that ``functional`` can read; the same program where it is so already."""
-    if needs_no_decomposition(program, RECIPES, is_known):
+    if needs_no_decomposition(program, recipes, lambda node: is_known(node, recipes)):
         return program
     table = torch.export.default_decompositions()
-    for operator in RECIPES:
+    for operator in recipes:
         table.pop(operator, None)
     with _quiet():
         return with_identities_marked(program).run_decompositions(table)
 
 
-def is_known(node: torch.fx.Node) -> bool:
+def is_known(node: torch.fx.Node, recipes: dict[Any, Recipe] = RECIPES) -> bool:
     """Whether we have a recipe for a node, or it needs none: sizes, picking one of several results, checks."""
-    if node.target in RECIPES or functional_form(node.target) in RECIPES or "getitem" in str(node.target) or is_check(node):
+    if is_control(node.target) or node.target in recipes or functional_form(node.target) in recipes or "getitem" in str(node.target) or is_check(node):
         return True
     return isinstance(node.meta.get("val"), (int, torch.SymInt, torch.SymBool, torch.SymFloat))
 
