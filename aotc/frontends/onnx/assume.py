@@ -15,9 +15,16 @@ from collections.abc import Iterable, Sequence
 from aotc.frontends.onnx.node import Node
 from aotc.ir.dims import Dim, DimExpr, Symbol, bounds, floordiv, substitute, symbol, symbols_of
 from aotc.ir.types import TensorType
+from aotc.ops.shape_values import value_of
 
 MULTIPLES = (2, 4, 8, 16, 32, 64, 128, 3, 5, 6, 7, 9, 10, 12, 14, 20, 24, 28, 48, 56, 96, 112)
 SCANNED = 4096  # sizes that are tried
+BROADCASTING = frozenset(
+    (
+        "Add", "And", "BitShift", "BitwiseAnd", "BitwiseOr", "BitwiseXor", "Div", "Equal", "Greater", "GreaterOrEqual", "Less",
+        "LessOrEqual", "Max", "Mean", "Min", "Mod", "Mul", "Or", "PRelu", "Pow", "Sub", "Sum", "Where", "Xor",
+    )
+)  # fmt: skip
 
 
 class Assumption(Exception):
@@ -125,7 +132,10 @@ def _pairs_that_must_be_equal(node: Node) -> Iterable[tuple[Dim, Dim]]:
         return _aligned([(*shape[:axis], 1, *shape[axis + 1 :]) for shape in shapes])
     if kind in ("BatchNormalization", "InstanceNormalization", "GroupNormalization") and len(x) > 1 and w:
         return [(x[1], w[0])]
-    return _broadcast(shapes)
+    if kind == "Expand":
+        wanted = value_of(node.inputs[1]) if node.inputs[1] is not None else None
+        return [] if wanted is None else _broadcast([x, tuple(wanted.tolist())])
+    return _broadcast(shapes) if kind in BROADCASTING else []
 
 
 def _broadcast(shapes: Sequence[tuple[Dim, ...]]) -> list[tuple[Dim, Dim]]:

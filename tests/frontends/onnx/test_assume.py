@@ -77,3 +77,18 @@ def test_factors_that_both_sides_share_do_not_matter() -> None:
     width, height = floordiv(W + 3, 8), floordiv(H + 15, 48)
     values = solve_equal(width * height * 120, width * 120)
     assert values is not None and bounds(values["h"]) == (33, 80)
+
+
+def test_a_table_that_is_expanded_has_a_last_row() -> None:
+    """A slice of a table of 8 positions, expanded to the input's length: lengths above 8 are out of range."""
+    body = """(int64[N,L] ids) => (int64[N,L] y) {
+        table = Constant <value=int64[1,8] {7,6,5,4,3,2,1,0}> ()
+        start = Constant <value=int64[1] {0}> ()
+        axis = Constant <value=int64[1] {1}> ()
+        length = Shape <start=1> (ids)
+        rows = Slice (table, start, length, axis)
+        size = Shape (ids)
+        y = Expand (rows, size)
+    }"""
+    module = check(body, *({"ids": np.ones((2, length), np.int64)} for length in (1, 5, 8)))
+    assert bounds(module.main.params[0].type.shape[1])[1] == 8  # type: ignore[union-attr]
