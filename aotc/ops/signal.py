@@ -9,8 +9,9 @@ import numpy as np
 
 from aotc.errors import InvalidModel
 from aotc.ir.dims import Dim, floordiv
-from aotc.ir.expr import Attributes
+from aotc.ir.expr import Attributes, Constant, Expr
 from aotc.ir.types import FLOATS, TensorType
+from aotc.ops import elementwise, shape
 from aotc.ops.base import Fusion, OpDef
 from aotc.ops.elementwise import accept
 
@@ -28,6 +29,14 @@ class FourierAttributes(Attributes):
     onesided: bool = False
 
 
+SHORT = 64
+"""Elements up to which a transform is computed in float64: that costs little, and sums that cancel give clean zeros."""
+
+
+def _wide(dtype: str, length: Dim) -> str:
+    return "float64" if dtype == "float64" or (isinstance(length, int) and length <= SHORT) else "float32"
+
+
 def half(length: Dim) -> Dim:
     """The elements of a onesided spectrum."""
     return floordiv(length, 2) + 1
@@ -36,13 +45,12 @@ def half(length: Dim) -> Dim:
 def _relation(types: Sequence[TensorType], attrs: FourierAttributes) -> TensorType:
     x, table = types
     accept(x, FLOATS)
-    wide = "float64" if x.dtype == "float64" else "float32"
     if x.rank < 2 or x.shape[-1] not in (1, 2) or (attrs.inverse and attrs.onesided and x.shape[-1] != 2):
         raise InvalidModel(f"takes data [..., elements, 2], or 1 where it is real, not {x}")
     if attrs.length == 0:
         raise InvalidModel("the transform must have one element or more")
-    if table.shape != (attrs.length, 2) or table.dtype != wide:
-        raise InvalidModel(f"the table must be {wide}[{attrs.length}, 2], not {table}")
+    if table.shape != (attrs.length, 2) or table.dtype not in (("float64",) if x.dtype == "float64" else ("float32", "float64")):
+        raise InvalidModel(f"the table must be {_wide(x.dtype, attrs.length)}[{attrs.length}, 2], not {table}")
     real = attrs.inverse and attrs.onesided
     count = half(attrs.length) if attrs.onesided and not attrs.inverse else attrs.length
     return TensorType((*x.shape[:-2], count, 1 if real else 2), x.dtype, x.device)
@@ -66,7 +74,22 @@ def rotations(length: int, dtype: str) -> np.ndarray:
     return np.stack([np.cos(angle), -np.sin(angle)], 1).astype(dtype)
 
 
+def rotations_for(x: TensorType, length: Dim, origin: str = "") -> Expr:
+    """``rotations`` as the second argument of a ``fourier`` of ``x``: a constant, or computed from a length known only at
+    run time."""
+    dtype = _wide(x.dtype, length)
+    if isinstance(length, int):
+        return Constant(rotations(length, dtype), origin)
+    count = shape.arange(start=0, step=1, count=length, dtype="float64", origin=origin)
+    size = elementwise.cast(shape.dims(values=(length,), scalar=True, origin=origin), dtype="float64", origin=origin)
+    turn = elementwise.divide(Constant(np.asarray(-2 * np.pi), origin), size, origin=origin)
+    angle = elementwise.multiply(shape.reshape(count, shape=(length, 1), origin=origin), turn, origin=origin)
+    both = [function(angle, origin=origin) for function in (elementwise.cos, elementwise.sin)]
+    return elementwise.cast(shape.concat(*both, axis=1, origin=origin), dtype=dtype, origin=origin)
+
+
 fourier = OpDef("fourier", _relation, _reference, Fusion.OPAQUE, FourierAttributes, 2)
-"""x[..., elements, 1 or 2], ``rotations`` of the length [length, 2] -> [..., length, 2], over the axis before the last."""
+"""x[..., elements, 1 or 2], ``rotations`` of the length [length, 2] -> [..., length, 2], over the axis before the last.
+The table's dtype is the one that is computed in."""
 
 __all__ = ["fourier"]

@@ -13,10 +13,13 @@ from aotc.frontends.onnx.operators import (
     index,
     linear,
     norm,
+    quantise,
+    recurrent,
     reduce,
     resize,
     sampling,
     shape,
+    signal,
 )
 
 
@@ -36,12 +39,15 @@ HANDLERS: dict[tuple[str, str], Handler] = _join(
     einsum.HANDLERS,
     conv.HANDLERS,
     norm.HANDLERS,
+    quantise.HANDLERS,
     reduce.HANDLERS,
     shape.HANDLERS,
     constants.HANDLERS,
     index.HANDLERS,
     resize.HANDLERS,
     sampling.HANDLERS,
+    signal.HANDLERS,
     control.HANDLERS,
+    recurrent.HANDLERS,
 )
 """By domain ('' is ONNX's own) and operator."""
