@@ -87,7 +87,7 @@ def _inline(tensor: TensorProto, dtype: np.dtype, shape: tuple[int, ...], size: 
     wanted = _byte_count(size, dtype) if _PACKED.get(str(dtype)) in (2, 4) else size  # those of 6 bits come one by one
     if count != wanted:
         raise InvalidModel(f"{what}: {list(shape)} takes {wanted} elements, and {count} came")
-    return np.ascontiguousarray(numpy_helper.to_array(tensor))
+    return np.asarray(numpy_helper.to_array(tensor), order="C")  # ascontiguousarray would give a scalar an axis
 
 
 def _byte_count(size: int, dtype: np.dtype) -> int:

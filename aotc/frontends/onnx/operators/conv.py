@@ -14,7 +14,7 @@ from aotc.ir.expr import Expr
 SAME = ("SAME_UPPER", "SAME_LOWER")
 
 
-def _windows(node: Node, x: Expr, kernel: tuple[int, ...]) -> tuple[tuple[int, ...], tuple[int, ...]]:
+def windows(node: Node, x: Expr, kernel: tuple[int, ...]) -> tuple[tuple[int, ...], tuple[int, ...]]:
     """Strides and dilation for each spatial axis."""
     spatial = node.rank(x) - 2
     if spatial < 1 or len(kernel) != spatial:
@@ -27,7 +27,7 @@ def _windows(node: Node, x: Expr, kernel: tuple[int, ...]) -> tuple[tuple[int, .
     return strides, dilation
 
 
-def _padded(
+def padded(
     node: Node, x: Expr, kernel: tuple[int, ...], strides: tuple[int, ...], dilation: tuple[int, ...], value: float | None = 0.0
 ) -> tuple[Expr, tuple[int, ...]]:
     """The data and its padding, ``auto_pad`` resolved. Where that depends on dynamic dims, or where pads are negative,
@@ -86,8 +86,8 @@ def with_bias(node: Node, y: Expr, index: int) -> Expr:
 def _conv(node: Node) -> Results:
     x, w = node.input(0), node.input(1)
     kernel = kernel_of(node, w)
-    strides, dilation = _windows(node, x, kernel)
-    x, padding = _padded(node, x, kernel, strides, dilation)
+    strides, dilation = windows(node, x, kernel)
+    x, padding = padded(node, x, kernel, strides, dilation)
     groups = node.integer("group", 1)
     y = node.call(ops.conv, x, w, strides=strides, padding=padding, dilation=dilation, groups=groups)
     return with_bias(node, y, 2)
@@ -96,7 +96,7 @@ def _conv(node: Node) -> Results:
 def _conv_transpose(node: Node) -> Results:
     x, w = node.input(0), node.input(1)
     kernel = kernel_of(node, w)
-    strides, dilation = _windows(node, x, kernel)
+    strides, dilation = windows(node, x, kernel)
     spatial = len(kernel)
     extra = node.integers("output_padding", (0,) * spatial)
     if len(extra) != spatial:
@@ -144,8 +144,8 @@ def _without_negative(padding: tuple[int, ...], extra: tuple[int, ...]) -> tuple
 
 def _pool_attributes(node: Node, x: Expr, value: float | None) -> tuple[Expr, dict[str, Any]]:
     kernel = node.integers("kernel_shape")
-    strides, dilation = _windows(node, x, kernel)
-    x, padding = _padded(node, x, kernel, strides, dilation, value)
+    strides, dilation = windows(node, x, kernel)
+    x, padding = padded(node, x, kernel, strides, dilation, value)
     ceil_mode = node.flag("ceil_mode") and node.text("auto_pad", "NOTSET") not in SAME
     return x, {"kernel": kernel, "strides": strides, "padding": padding, "dilation": dilation, "ceil_mode": ceil_mode}
 

@@ -94,7 +94,15 @@ def _prelu(node: Node) -> Results:
 
 
 def _cast(node: Node) -> Results:
-    return _cast_to(node, node.input(0), dtype_of(node.integer("to"), f"the result of {node.origin!r}"))
+    return _cast_to(node, node.input(0), _target(node))
+
+
+def _target(node: Node) -> str:
+    return dtype_of(node.integer("to"), f"the result of {node.origin!r}")
+
+
+def _bit_cast(node: Node) -> Results:
+    return node.call(ops.bitcast, node.input(0), dtype=_target(node))
 
 
 def _cast_like(node: Node) -> Results:
@@ -102,7 +110,9 @@ def _cast_like(node: Node) -> Results:
 
 
 def _cast_to(node: Node, x: Expr, dtype: str) -> Expr:
-    return x if node.dtype(x) == dtype else node.call(ops.cast, x, dtype=dtype)
+    if node.dtype(x) == dtype:
+        return x
+    return node.call(ops.cast, x, dtype=dtype, saturate=node.flag("saturate", True), round_mode=node.text("round_mode", "up"))
 
 
 def _identity(node: Node) -> Results:
@@ -182,6 +192,7 @@ HANDLERS: dict[str, Handler] = {
     "BitShift": _bit_shift,
     "Where": _where,
     "Cast": _cast,
+    "BitCast": _bit_cast,
     "CastLike": _cast_like,
     "Identity": _identity,
     "Dropout": _dropout,
