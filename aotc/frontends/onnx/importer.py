@@ -29,6 +29,7 @@ from aotc.frontends.onnx.load import load_model, opsets_of
 from aotc.frontends.onnx.missing import refuse_missing
 from aotc.frontends.onnx.node import Node
 from aotc.frontends.onnx.operators import HANDLERS
+from aotc.frontends.onnx.small import apply
 from aotc.frontends.onnx.tensors import sparse_to_array, to_array
 from aotc.frontends.onnx.values import Known
 from aotc.ir.dims import substitute
@@ -221,7 +222,7 @@ class Importer:
         attributes = {attribute.name: attribute for attribute in proto.attribute}
         node = Node(proto, inputs, attributes, opset, origin, self, lambda graph: self._inline(graph, scope, origin))
         try:
-            results = handler(node)
+            results = apply(handler, node)
         except InvalidModel as error:
             assumption = assumption_of(node)
             if assumption is None:
