@@ -54,7 +54,7 @@ ACTIVATIONS: dict[str, Activation] = {
 @dataclass(frozen=True, slots=True)
 class RnnAttributes(Attributes):
     """``reverse``: from the last step to the first. ``lengths``: the last argument is int32[B], the steps of each row; those
-    after them give zeros in y and do not change the state. ``activations`` by their names in ``ACTIVATIONS``, each with
+    after them give zeros in y and do not change the state; a row of no steps gives zero states, as in ONNX Runtime. ``activations`` by their names in ``ACTIVATIONS``, each with
     its ``alphas`` and ``betas``. What goes into them is held within ``clip`` of 0, if any."""
 
     activations: tuple[str, ...] = ("tanh",)
@@ -136,7 +136,7 @@ def lstm_arguments(attrs: LstmAttributes) -> list[str]:
 
 
 def gru_arguments(attrs: GruAttributes) -> list[str]:
-    return ["gates", "recurrent", "h", *(["bias"] if attrs.reset_after else []), *_lengths(attrs)]
+    return ["gates", "recurrent", "h", *(["reset_bias"] if attrs.reset_after else []), *_lengths(attrs)]
 
 
 def rnn_arguments(attrs: RnnAttributes) -> list[str]:
@@ -168,8 +168,8 @@ def _plain_relation(names: Callable[[Any], list[str]], gates: int, activations: 
     units = given.h.shape[-1] if given.h.rank == 2 else -1
     _check_common(given, types, attrs, gates, units, activations)
     _check_packed("the recurrent weight", given.recurrent, units, gates, units)
-    if "bias" in names(attrs) and given.bias.shape != (units,):
-        raise InvalidModel(f"the bias has the shape [{units}], not {format_shape(given.bias.shape)}")
+    if "reset_bias" in names(attrs) and given.reset_bias.shape != (units,):
+        raise InvalidModel(f"the bias has the shape [{units}], not {format_shape(given.reset_bias.shape)}")
     return TupleType((TensorType((*given.gates.shape[:2], units), given.gates.dtype, given.gates.device), given.h))
 
 
@@ -209,6 +209,8 @@ def _over_time(
     """y and the last states; ``step(gates of a step, *states)`` gives the next states, the first of which is the output."""
     steps, rows, _ = given.gates.shape
     y = np.zeros((steps, rows, outputs), given.gates.dtype)
+    if attrs.lengths:
+        states = tuple(np.where(given.lengths[:, None] > 0, state, state.dtype.type(0)) for state in states)
     with np.errstate(all="ignore"):
         for t in reversed(range(steps)) if attrs.reverse else range(steps):
             live = (t < given.lengths if attrs.lengths else np.ones(rows, bool))[:, None]
@@ -246,7 +248,7 @@ def _gru(attrs: GruAttributes, *arrays: np.ndarray) -> tuple[np.ndarray, ...]:
     def step(gates: np.ndarray, h: np.ndarray) -> tuple[np.ndarray, ...]:
         r, z, n = np.split(gates, 3, axis=1)
         r, z = gate(r + h @ reset.T), gate(z + h @ update.T)
-        n = new(n + (r * (h @ candidate.T + given.bias) if attrs.reset_after else (r * h) @ candidate.T))
+        n = new(n + (r * (h @ candidate.T + given.reset_bias) if attrs.reset_after else (r * h) @ candidate.T))
         return ((1 - z) * n + z * h,)
 
     return _over_time(attrs, given, units, (given.h,), step)
@@ -267,5 +269,7 @@ rnn = OpDef("rnn", partial(_plain_relation, rnn_arguments, 1, 1), _rnn, Fusion.O
 """(gates; recurrent; h [B, H]; ...) -> (y, h)."""
 
 ARGUMENTS: dict[OpDef, Callable[[Any], list[str]]] = {lstm: lstm_arguments, gru: gru_arguments, rnn: rnn_arguments}
+"""What gives the names of an operator's arguments, in order, from its attributes."""
+GATES: dict[OpDef, int] = {lstm: 4, gru: 3, rnn: 1}
 
 __all__ = ["gru", "lstm", "rnn"]

@@ -9,7 +9,7 @@ from tvm import tirx
 
 from aotc.lowering.ops import recurrent
 from aotc.ops.base import OpDef
-from aotc.ops.recurrent import gru, lstm, rnn
+from aotc.ops.recurrent import GATES, gru, lstm, rnn
 from aotc.targets.base import Target
 from aotc.targets.schedules.base import SCRATCH, Direct, DirectWork
 from aotc.targets.schedules.emit import const, known
@@ -27,12 +27,12 @@ def layer(op: OpDef, work: DirectWork) -> tirx.PrimFunc | None:
     params = [param for param in func.params if tirx.is_buffer_var(param)]
     inputs = [params[list(work.function.params).index(arg)] for arg in work.anchor.args]  # type: ignore[arg-type]
     gates = inputs[0]
-    units = int(known(gates.shape[2]) or 0) // recurrent.GATES[op.name]
+    units = int(known(gates.shape[2]) or 0) // GATES[op]
     scratch = [
         tirx.decl_buffer((gates.shape[1], const(width)), str(gates.dtype), f"{SCRATCH}{name}")
         for name, width in recurrent.scratch_widths(op, work.anchor.attrs, units).items()
     ]
-    tile = choose(work.target, recurrent.GATES[op.name], known(gates.shape[1]), work.anchor.attrs)
+    tile = choose(work.target, GATES[op], known(gates.shape[1]), work.anchor.attrs)
     outputs = params[len(work.function.params) :]
     return prim_func(params, recurrent.kernel(op, work.anchor.attrs, inputs, outputs, scratch, tile), scratch)
 

@@ -19,7 +19,7 @@ from aotc.lowering.ops import elementwise
 from aotc.lowering.ops.common import Expr, Expression, Scope, constant, dtype_of
 from aotc.lowering.ops.recurrent_sums import Sums, number, widest
 from aotc.ops.base import OpDef
-from aotc.ops.recurrent import ARGUMENTS, gru, lstm, rnn
+from aotc.ops.recurrent import ARGUMENTS, GATES, gru, lstm, rnn
 from aotc.targets.schedules.emit import const, known, parallel, sequence, serial, vectorized
 from aotc.targets.schedules.rewrite import Computation
 from aotc.targets.schedules.tile import Tile
@@ -27,13 +27,12 @@ from aotc.targets.schedules.tile import Tile
 Lane = Callable[[Expr], Expr]
 """A value for each lane of a vector, by the lane's number."""
 
-GATES = {"lstm": 4, "gru": 3, "rnn": 1}
 _RESULTS = {"lstm": ("y", "last_h", "last_c"), "gru": ("y", "last_h"), "rnn": ("y", "last_h")}
 
 
 def scratch_widths(op: OpDef, attrs: Any, units: int) -> dict[str, int]:
     """The scratch that each row of the batch needs, by name."""
-    sums = {"sums": GATES[op.name] * units}
+    sums = {"sums": GATES[op] * units}
     if op is lstm:
         return {**sums, "next_c": units, **({"unprojected": units} if attrs.projected else {})}
     return {**sums, "gated": 2 * units} if op is gru and not attrs.reset_after else sums
@@ -53,7 +52,7 @@ class _Layer:
         self.op, self.attrs, self.buffers, self.tile = op, attrs, buffers, tile
         self.dtype = str(buffers["gates"].dtype)
         self.steps, self.rows, width = buffers["gates"].shape
-        self.units, self.outputs = number(width) // GATES[op.name], number(buffers["y"].shape[2])
+        self.units, self.outputs = number(width) // GATES[op], number(buffers["y"].shape[2])
 
     def kernel(self) -> tirx.Stmt:
         """The loop over tasks. Rows that do not fill the last one go one by one."""
@@ -74,7 +73,11 @@ class _Layer:
         states = ["h", "c"] if self.op is lstm else ["h"]
 
         def begin(p: Expr) -> tirx.Stmt:
-            return sequence(*(self._copy(f"last_{state}", [first + p], state, [first + p]) for state in states))
+            given = sequence(*(self._copy(f"last_{state}", [first + p], state, [first + p]) for state in states))
+            if not self.attrs.lengths:
+                return given
+            nothing = sequence(*(self._fill(f"last_{state}", [first + p], self._zero) for state in states))
+            return tirx.IfThenElse(self.load("lengths", first + p) > 0, given, nothing)
 
         def keep(t: Expr, p: Expr) -> tirx.Stmt:
             new = {"h": ("y", [t, first + p]), "c": ("next_c", [first + p])}
@@ -85,13 +88,16 @@ class _Layer:
             work = sequence(*_STEPS[self.op.name](self, t, first, rows), serial(rows, lambda p: keep(t, p), "p"))
             if not self.attrs.lengths:
                 return work
-            over = self._fill("y", [t, first], lambda u: constant(0, self.dtype))
+            over = self._fill("y", [t, first], self._zero)
             return tirx.IfThenElse(t < self.load("lengths", first), work, over)  # rows with lengths go one by one
 
         return sequence(serial(rows, begin, "p"), serial(self.steps, step, "step"))
 
     def load(self, name: str, *place: Expr) -> Expr:
         return tirx.BufferLoad(self.buffers[name], list(place))
+
+    def _zero(self, unit: Expr) -> Expr:
+        return constant(0, self.dtype)
 
     def vectors(self, units: int, body: Callable[[Expr, int], tirx.Stmt]) -> tirx.Stmt:
         """``body(first unit, lanes)`` for vectors that cover all units."""
@@ -113,7 +119,7 @@ class _Layer:
 
     def sums(self, weight: str, first: Expr, rows: int, gates: Sequence[int], source: Any, begin: Any, end: Any) -> tirx.Stmt:
         """As ``Sums`` says, for rows from ``first`` on."""
-        group = max(1, self.tile.blocks * GATES[self.op.name] // len(gates))
+        group = max(1, self.tile.blocks * GATES[self.op] // len(gates))
         units = self.outputs if weight == "projected" else self.units
         return Sums(
             self.buffers[weight], units, rows, group, gates,
@@ -237,7 +243,7 @@ def _reset_after(layer: _Layer, t: Expr, first: Expr, rows: int) -> list[tirx.St
     inputs = layer.gate(t)
 
     def begin(row: Expr, gate: int, unit: Expr) -> Expr:
-        return layer.load("bias", unit) if gate == 2 else inputs(row, gate, unit)
+        return layer.load("reset_bias", unit) if gate == 2 else inputs(row, gate, unit)
 
     def cell(vector: _Vector) -> None:
         row = vector.row
@@ -288,7 +294,7 @@ def _expression(op: OpDef) -> Expression:
         count, rows = len(results), inputs[0].shape[1]
         dtype = results[0].dtype
         shapes = [tuple(scope.expr(dim) for dim in result.shape) for result in results]
-        shapes += [(rows, const(width)) for width in scratch_widths(op, attrs, number(inputs[0].shape[2]) // GATES[op.name]).values()]
+        shapes += [(rows, const(width)) for width in scratch_widths(op, attrs, number(inputs[0].shape[2]) // GATES[op]).values()]
         made = te.extern(
             shapes, inputs, lambda ins, outs: kernel(op, attrs, ins, outs[:count], outs[count:], Tile(1, 1)), name=op.name,
             in_buffers=[tirx.decl_buffer(t.shape, t.dtype, f"in{i}") for i, t in enumerate(inputs)],
