@@ -15,7 +15,7 @@ A session keeps what the model calls states from run to run, for all entry point
     session.reset()                                # first values back into the states
 
 Types that NumPy lacks (bfloat16, float8, int4, ...) are those of the package ml_dtypes where it is installed. Elsewhere they are
-uint16 (bfloat16) or uint8 arrays of the same bits: ``TensorInfo.type_name`` tells the type. An element of 4 or 2 bits takes a byte.
+uint16 (bfloat16) or uint8 arrays of the same bits: ``TensorInfo.type_name`` tells the type. One of 6, 4 or 2 bits takes a byte.
 """
 
 import _ctypes
@@ -323,7 +323,8 @@ class _Api(ctypes.Structure):
 _KINDS = {0: "int", 1: "uint", 2: "float"}
 _SMALL = {
     (4, 16): "bfloat16", (10, 8): "float8_e4m3fn", (11, 8): "float8_e4m3fnuz", (12, 8): "float8_e5m2", (13, 8): "float8_e5m2fnuz",
-    (14, 8): "float8_e8m0fnu", (17, 4): "float4_e2m1fn", (0, 4): "int4", (1, 4): "uint4", (0, 2): "int2", (1, 2): "uint2",
+    (14, 8): "float8_e8m0fnu", (15, 6): "float6_e2m3fn", (16, 6): "float6_e3m2fn", (17, 4): "float4_e2m1fn", (0, 4): "int4",
+    (1, 4): "uint4", (0, 2): "int2", (1, 2): "uint2",
 }  # fmt: skip
 """Types that NumPy lacks: (DLPack's code, bits) -> ml_dtypes' name."""
 

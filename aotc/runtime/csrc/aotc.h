@@ -83,13 +83,15 @@ typedef struct {
 
 #endif
 
-/* The codes of DLPack 1.1 for floats of 8 bits and less. An element of 4 or 2 bits takes a byte of its own here, its low bits. */
+/* The codes of DLPack 1.1 for floats of 8 bits and less. An element of 6, 4 or 2 bits takes a byte of its own here, its low bits. */
 enum {
     AOTC_FLOAT8_E4M3FN = 10,
     AOTC_FLOAT8_E4M3FNUZ = 11,
     AOTC_FLOAT8_E5M2 = 12,
     AOTC_FLOAT8_E5M2FNUZ = 13,
     AOTC_FLOAT8_E8M0FNU = 14,
+    AOTC_FLOAT6_E2M3FN = 15,
+    AOTC_FLOAT6_E3M2FN = 16,
     AOTC_FLOAT4_E2M1FN = 17
 };
 

@@ -16,6 +16,8 @@ const plan_dtype plan_dtypes[PLAN_DTYPE_COUNT] = {
     {"float8_e5m2", AOTC_FLOAT8_E5M2, 8},
     {"float8_e5m2fnuz", AOTC_FLOAT8_E5M2FNUZ, 8},
     {"float8_e8m0fnu", AOTC_FLOAT8_E8M0FNU, 8},
+    {"float6_e2m3fn", AOTC_FLOAT6_E2M3FN, 6},
+    {"float6_e3m2fn", AOTC_FLOAT6_E3M2FN, 6},
     {"float4_e2m1fn", AOTC_FLOAT4_E2M1FN, 4},
     {"int4", kDLInt, 4},
     {"uint4", kDLUInt, 4},

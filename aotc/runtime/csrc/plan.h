@@ -195,7 +195,7 @@ typedef struct plan_dtype {
 } plan_dtype;
 
 extern const plan_dtype plan_dtypes[];
-#define PLAN_DTYPE_COUNT 23u
+#define PLAN_DTYPE_COUNT 25u
 enum { DTYPE_INT64 = 6, DTYPE_BOOL = 11 };
 
 static inline uint32_t plan_itemsize(uint32_t dtype) { return (plan_dtypes[dtype].bits + 7u) / 8u; }
