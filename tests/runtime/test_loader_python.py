@@ -281,7 +281,21 @@ def test_syntax_of_python_3_6() -> None:
     """Parsed by the grammar of 3.6, with nothing from newer standard libraries or newer NumPy (1.13)."""
     tree = ast.parse(FILE.read_text(), feature_version=(3, 6))
     imported = {alias.name for node in ast.walk(tree) if isinstance(node, ast.Import) for alias in node.names}
-    assert imported <= {"_ctypes", "collections", "ctypes", "json", "mmap", "os", "platform", "struct", "sys", "threading", "zlib", "numpy", "ml_dtypes"}
+    assert imported <= {
+        "_ctypes",
+        "collections",
+        "ctypes",
+        "json",
+        "mmap",
+        "os",
+        "platform",
+        "struct",
+        "sys",
+        "threading",
+        "zlib",
+        "numpy",
+        "ml_dtypes",
+    }
     assert {node.module for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)} == {"typing"}
     used = {
         node.attr

@@ -4,12 +4,6 @@
 
 #include "driver.h"
 
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-#define SANITIZED 1
-#else
-#define SANITIZED 0
-#endif
-
 #define MAX_BATCH 64
 #define MAX_SEQUENCE 64
 
@@ -24,15 +18,6 @@ static void run_shape(const opened *m, aotc_session_t *session, int batch, int s
     OK(m->api->bind_input(session, 0, &input.dl, &error));
     OK(m->api->bind_input(session, 1, &masks.dl, &error));
     OK(m->api->run(session, &error));
-}
-
-/* Pages of the process's own memory, without those of files: code is read in when it first runs. */
-static size_t resident_pages(void) {
-    size_t size, resident, shared;
-    FILE *file = fopen("/proc/self/statm", "r");
-    CHECK(file && fscanf(file, "%zu %zu %zu", &size, &resident, &shared) == 3);
-    fclose(file);
-    return resident - shared;
 }
 
 static void flat(void) {

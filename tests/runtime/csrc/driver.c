@@ -82,8 +82,17 @@ aotc_allocator counting_allocator(counter *self) {
     return (aotc_allocator){self, counting_allocate, counting_release};
 }
 
+/* Without those of files: code is read in when it first runs. */
+size_t resident_pages(void) {
+    size_t size, resident, shared;
+    FILE *file = fopen("/proc/self/statm", "r");
+    CHECK(file && fscanf(file, "%zu %zu %zu", &size, &resident, &shared) == 3);
+    fclose(file);
+    return resident - shared;
+}
+
 int main(int count, char **arguments) {
-    const test_case *groups[] = {basic_cases, error_cases, memory_cases, thread_cases};
+    const test_case *groups[] = {basic_cases, error_cases, memory_cases, thread_cases, control_cases, state_cases};
     bool list = count == 2 && strcmp(arguments[1], "--list") == 0;
     if (!list && count != 3) return 2;
     folder = arguments[1];

@@ -72,6 +72,15 @@ typedef struct test_case {
     void (*run)(void);
 } test_case;
 
-extern const test_case basic_cases[], error_cases[], memory_cases[], thread_cases[];
+/* Pages of the process's own memory. */
+size_t resident_pages(void);
+
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+#define SANITIZED 1
+#else
+#define SANITIZED 0
+#endif
+
+extern const test_case basic_cases[], error_cases[], memory_cases[], thread_cases[], control_cases[], state_cases[];
 
 #endif

@@ -2,12 +2,14 @@
  *
  * fuzz flip: every byte changed, the hash left: all must be refused. fuzz repair: the hash is made right again, so that only the
  * checks stand between the change and the runtime. fuzz fields: the same with one to four words set to telling values, 40,000 times.
- * fuzz cut: every shorter length. Kernels touch nothing. */
+ * fuzz cut: every shorter length. Kernels touch nothing. A timer cancels runs that a change makes endless. */
 #include "internal.h"
 
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/time.h>
 
 extern unsigned char fuzzed_plan[] __asm__("aotc_plan_data");
 extern uint64_t fuzzed_size __asm__("aotc_plan_size");
@@ -30,6 +32,35 @@ static void bind_all(const aotc_api *api, aotc_model_t *model, aotc_session_t *s
     }
 }
 
+static _Atomic(aotc_session_t *) running;
+static unsigned endless;
+
+static void cancel_running(int signal) {
+    (void)signal;
+    if (running) aotc_model(AOTC_ABI_VERSION)->cancel(running, NULL);
+}
+
+static aotc_status run(const aotc_api *api, aotc_session_t *session) {
+    aotc_error error;
+    running = session;
+    aotc_status status = api->run(session, &error);
+    running = NULL;
+    endless += status == AOTC_CANCELLED;
+    return status;
+}
+
+static void look_at_states(const aotc_api *api, aotc_model_t *model, aotc_session_t *session) {
+    aotc_error error;
+    for (size_t i = 0; i < api->state_count(model); i++) {
+        const aotc_tensor_info *info = api->state_info(model, i);
+        DLTensor state;
+        if (api->get_state(session, i, &state, &error) || state.ndim != info->rank) abort();
+        for (int32_t axis = 0; axis < info->rank; axis++)
+            if (state.shape[axis] != info->dims[axis].value) abort();
+    }
+    if (api->session_reset(session, &error)) abort();
+}
+
 /* Open and run everything; true if the file was refused. */
 static bool attempt(void) {
     const aotc_api *api = aotc_model(AOTC_ABI_VERSION);
@@ -43,7 +74,8 @@ static bool attempt(void) {
         DLTensor got;
         if (api->session_create(model, &options, &session, &error)) continue;
         bind_all(api, model, session, entry);
-        for (int run = 0; run < 2; run++) (void)api->run(session, &error);
+        for (int i = 0; i < 2 && run(api, session) != AOTC_CANCELLED; i++) continue;
+        look_at_states(api, model, session);
         for (size_t i = 0; i < api->output_count(model, entry); i++) (void)api->get_output(session, i, &got, &error);
         for (size_t i = 0; i < api->step_count(session); i++) {
             aotc_step_info info = {.size = sizeof info};
@@ -87,6 +119,9 @@ static void count_attempt(void) {
 int main(int count, char **arguments) {
     static const unsigned char masks[] = {0x01, 0x02, 0x04, 0x08, 0x10, 0x20, 0x40, 0x80, 0xff, 0x7f};
     if (count != 2) return 2;
+    struct itimerval often = {{0, 300}, {0, 300}};
+    sigaction(SIGALRM, &(struct sigaction){.sa_handler = cancel_running}, NULL);
+    setitimer(ITIMER_REAL, &often, NULL);
     bool flip = strcmp(arguments[1], "flip") == 0, cut = strcmp(arguments[1], "cut") == 0, fields = strcmp(arguments[1], "fields") == 0;
     if (attempt()) return 3; /* the plan itself is right */
     uint64_t size = fuzzed_size;
@@ -102,6 +137,6 @@ int main(int count, char **arguments) {
         memcpy(fuzzed_plan, whole, size);
     }
     free(whole);
-    printf("%u refused, %u accepted\n", refused, accepted);
+    printf("%u refused, %u accepted, %u endless\n", refused, accepted, endless);
     return (flip || cut) && accepted ? 4 : 0;
 }

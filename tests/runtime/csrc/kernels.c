@@ -95,3 +95,37 @@ int32_t k_mix(void *x, void *y, int32_t n, int32_t begin, int32_t end) {
     }
     return 0;
 }
+
+/* more = x is not 1, on int64 */
+int32_t k_more(void *x, void *more, int32_t begin, int32_t end) {
+    (void)begin;
+    (void)end;
+    *(uint8_t *)more = *(const int64_t *)x != 1;
+    return 0;
+}
+
+/* The next number of Collatz's sequence. */
+int32_t k_collatz(void *x, void *y, int32_t begin, int32_t end) {
+    (void)begin;
+    (void)end;
+    int64_t value = *(const int64_t *)x;
+    *(int64_t *)y = value % 2 ? 3 * value + 1 : value / 2;
+    return 0;
+}
+
+/* The positive ones of x[n] at the front of y, and how many they are. */
+int32_t k_positive(void *x, void *y, void *count, int32_t n, int32_t begin, int32_t end) {
+    int64_t found = 0;
+    (void)begin;
+    (void)end;
+    for (int32_t i = 0; i < n; i++)
+        if (((const float *)x)[i] > 0) ((float *)y)[found++] = ((const float *)x)[i];
+    *(int64_t *)count = found;
+    return 0;
+}
+
+/* total[i] += x, in place */
+int32_t k_accumulate(void *x, void *total, int32_t begin, int32_t end) {
+    for (int32_t i = begin; i < end; i++) ((float *)total)[i] += *(const float *)x;
+    return 0;
+}
