@@ -28,6 +28,7 @@ from aotc.passes.number_iterations import number_iterations
 from aotc.passes.options import Options, options_for
 from aotc.passes.pack_weights import pack_weights
 from aotc.passes.simplify_algebra import simplify_algebra
+from aotc.passes.sink_constants import sink_constants
 from aotc.passes.sink_reshapes import sink_reshapes
 from aotc.passes.solve_shapes import solve_shapes
 from aotc.targets.base import Target
@@ -41,6 +42,8 @@ PIPELINE: tuple[Pass, ...] = (
     solve_shapes,
     # Before the rules: they ask whether an operand is a constant, and exporters compute many.
     fold_constants,
+    # Weights that bodies of control flow read stand inside them from here on.
+    sink_constants,
     # One form for each thing, so that every later pattern needs to know one form only.
     canonicalise,
     # Reshapes move down and meet, so that dense layers and their epilogues stand side by side.

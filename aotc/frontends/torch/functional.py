@@ -14,6 +14,7 @@ import torch
 from torch.export import ExportedProgram
 
 from aotc.frontends.torch.builder import Recipe
+from aotc.frontends.torch.control import is_control
 
 aten = torch.ops.aten
 
@@ -44,7 +45,7 @@ def needs_no_decomposition(program: ExportedProgram, recipes: dict[Any, Recipe],
             continue
         if functional_form(node.target) in recipes:
             written.append(node)
-        elif not is_known(node) or getattr(getattr(node.target, "_schema", None), "is_mutable", False):
+        elif not is_known(node) or is_control(node.target) or getattr(getattr(node.target, "_schema", None), "is_mutable", False):
             return False
     return not written or _writes_are_unseen(program, written)
 

@@ -17,7 +17,7 @@ from aotc.frontends.torch.control import import_control, is_control
 from aotc.frontends.torch.custom import custom_recipes
 from aotc.frontends.torch.functional import functional_form
 from aotc.frontends.torch.program import Model, decomposed, exported_program, is_check, is_known
-from aotc.frontends.torch.signature import check_mutations, module_path, node_origins, output_names, symbol_names
+from aotc.frontends.torch.signature import kept_buffers, module_path, node_origins, output_names, symbol_names
 from aotc.frontends.torch.symbols import SymbolTable
 from aotc.frontends.torch.table import RECIPES
 from aotc.ir.dims import Dim
@@ -65,7 +65,6 @@ def import_program(
     recipes: dict[Any, Recipe] = RECIPES,
 ) -> Module:
     """A Module from a program that ``decomposed`` has prepared."""
-    check_mutations(program)
     importer = _Importer(program, SymbolTable(program.range_constraints, symbol_names(program, dynamic_shapes)), recipes)
     importer.refuse_missing_operators()
     importer.inputs()
@@ -73,15 +72,26 @@ def import_program(
     results, labels = importer.results()
     if importer.problems:
         raise UnsupportedModel(_listed("the model uses operators in ways that aotc lacks", importer.problems))
-    params = _renamed(importer.params, input_names)
-    body = results[0] if len(results) == 1 else Tuple(tuple(results))
-    if input_names is not None:
-        body = substitute(body, dict(zip(importer.params, params, strict=True)))
     if names is not None:
         if len(names) != len(results):
             raise InvalidOption(f"output_names has {len(names)} names for {len(results)} outputs: {', '.join(labels)}")
         labels = list(names)
-    return Module({"main": Function(tuple(params), body, "main")}, {"main": tuple(labels)})
+    params = _renamed(importer.params, input_names)
+    states = {name: _initial(program, name) for name in importer.kept}
+    taken = sorted({*labels, *(param.name for param in params)} & set(states))
+    if taken:
+        raise InvalidOption(f"the buffers {', '.join(taken)}, which the model changes, have names of inputs or outputs: rename one of them")
+    results += importer.states_after()
+    body = results[0] if len(results) == 1 else Tuple(tuple(results))
+    if input_names is not None:
+        body = substitute(body, dict(zip(importer.params, params, strict=True)))
+    main = Function((*params, *importer.state_params), body, "main")
+    return Module({"main": main}, {"main": (*labels, *states)}, {}, states)
+
+
+def _initial(program: ExportedProgram, name: str) -> Constant:
+    source = program.state_dict if name in program.state_dict else program.constants
+    return Constant(source[name].detach().cpu().contiguous().numpy().copy(), name)
 
 
 def _renamed(params: list[Var], names: Sequence[str] | None) -> list[Var]:
@@ -114,6 +124,8 @@ class _Importer:
         self._origins = node_origins(program)
         self._live = _live_nodes(program.graph)
         self._shared: dict[Any, Parameter | Constant] = {}
+        self.kept = kept_buffers(program)
+        self.state_params: list[Var] = []
 
     def refuse_missing_operators(self) -> None:
         missing: dict[str, list[str]] = defaultdict(list)
@@ -147,10 +159,14 @@ class _Importer:
             return value
         raise UnsupportedModel(f"inputs of type {type(value).__name__}: pass tensors, or fix the value when exporting")
 
-    def _weight(self, node: torch.fx.Node, spec: Any) -> Parameter | Constant | None:
+    def _weight(self, node: torch.fx.Node, spec: Any) -> Parameter | Constant | Var | None:
         if not node.users:
             return None
         name = str(spec.target)
+        if name in self.kept:
+            meta = node.meta["val"]
+            self.state_params.append(Var(name, TensorType(self.symbols.shape(meta.shape), dtype_name(meta.dtype)), name))
+            return self.state_params[-1]
         constant = spec.kind is InputKind.CONSTANT_TENSOR
         source = self.program.constants if constant or spec.persistent is False else self.program.state_dict
         if name not in source or not isinstance(source[name], torch.Tensor):
@@ -247,6 +263,10 @@ class _Importer:
             return Var("missing", TensorType(self.symbols.shape(meta.shape), dtype_name(meta.dtype)))
         except (UnsupportedModel, AttributeError):
             return Var("missing", TensorType((), "float32"))
+
+    def states_after(self) -> list[Expr]:
+        """What the states become, in the order of ``kept``."""
+        return [self._values[node] for node in self.kept.values()]
 
     # Outputs ------------------------------------------------------------------------------------------------------
 

@@ -16,6 +16,7 @@ from aotc.errors import InvalidModel, InvalidOption, UnsupportedModel
 from aotc.frontends.torch.builder import Recipe
 from aotc.frontends.torch.control import is_control
 from aotc.frontends.torch.functional import functional_form, needs_no_decomposition, with_identities_marked
+from aotc.frontends.torch.recurrent import whole_layers
 from aotc.frontends.torch.table import RECIPES
 
 CHECKS = {"_assert_scalar", "_assert_tensor_metadata", "sym_constrain_range", "sym_constrain_range_for_size", "_assert_async"}
@@ -50,12 +51,21 @@ def decomposed(program: ExportedProgram, recipes: dict[Any, Recipe] = RECIPES) -
     for operator in recipes:
         table.pop(operator, None)
     with _quiet():
-        return with_identities_marked(program).run_decompositions(table)
+        try:
+            return with_identities_marked(program).run_decompositions(table)
+        except Exception as error:  # of many kinds, from deep inside torch
+            raise UnsupportedModel(f"torch cannot decompose the model's operators into simpler ones: {_brief(error)}") from error
 
 
 def is_known(node: torch.fx.Node, recipes: dict[Any, Recipe] = RECIPES) -> bool:
     """Whether we have a recipe for a node, or it needs none: sizes, picking one of several results, checks."""
-    if is_control(node.target) or node.target in recipes or functional_form(node.target) in recipes or "getitem" in str(node.target) or is_check(node):
+    if (
+        is_control(node.target)
+        or node.target in recipes
+        or functional_form(node.target) in recipes
+        or "getitem" in str(node.target)
+        or is_check(node)
+    ):
         return True
     return isinstance(node.meta.get("val"), (int, torch.SymInt, torch.SymBool, torch.SymFloat))
 
@@ -69,7 +79,7 @@ def _export(module: torch.nn.Module, args: Sequence[Any] | None, kwargs: Mapping
     if args is None and not kwargs:
         raise InvalidOption("a module needs example arguments: import_torch(module, (torch.randn(1, 3, 224, 224),))")
     positional = tuple(args or ()) if args is None or isinstance(args, (tuple, list)) else (args,)
-    with _eval_mode(module), torch.no_grad(), _quiet():
+    with _eval_mode(module), torch.no_grad(), _quiet(), whole_layers():
         try:
             return torch.export.export(
                 module,

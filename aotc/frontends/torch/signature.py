@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -11,7 +12,6 @@ from torch.export import ExportedProgram
 from torch.export.graph_signature import ConstantArgument, InputKind, OutputKind, TensorArgument
 from torch.utils import _pytree as pytree
 
-from aotc.errors import UnsupportedModel
 from aotc.ir.dims import RESERVED
 
 
@@ -131,31 +131,40 @@ def _is_tensor(node: torch.fx.Node) -> bool:
     return isinstance(value, (torch.Tensor, tuple, list)) and "getitem" not in str(node.target)
 
 
-def check_mutations(program: ExportedProgram) -> None:
-    """Raises UnsupportedModel where the model's results depend on a buffer that it also writes to.
+def kept_buffers(program: ExportedProgram) -> dict[str, torch.fx.Node]:
+    """The buffers that the model writes to and its results depend on, with what each of them becomes: the model's states.
 
     A buffer that is written and never read by the results, and an argument that is written to, do not matter to the
     results: the compiled model leaves both alone.
     """
     graph, signature = program.graph, program.graph_signature
     output = next(node for node in graph.nodes if node.op == "output")
+    written = {
+        str(spec.target): node
+        for node, spec in zip(output.args[0], signature.output_specs, strict=True)
+        if spec.kind is OutputKind.BUFFER_MUTATION
+    }
     results = [
         node
         for node, spec in zip(output.args[0], signature.output_specs, strict=True)
         if spec.kind is OutputKind.USER_OUTPUT and isinstance(node, torch.fx.Node)
     ]
+    holders = {str(spec.target): spec.arg.name for spec in signature.input_specs if isinstance(spec.arg, TensorArgument)}
+    kept: dict[str, torch.fx.Node] = {}
+    while True:  # what a kept buffer becomes may depend on other buffers
+        read = {node.name for node in _all_below([*results, *kept.values()]) if node.op == "placeholder"}
+        found = {name: node for name, node in written.items() if holders.get(name) in read}
+        if found == kept:
+            return kept
+        kept = found
+
+
+def _all_below(nodes: Sequence[torch.fx.Node]) -> set[torch.fx.Node]:
     seen: set[torch.fx.Node] = set()
-    while results:
-        node = results.pop()
+    stack = list(nodes)
+    while stack:
+        node = stack.pop()
         if node not in seen:
             seen.add(node)
-            results.extend(node.all_input_nodes)
-    read = {node.name for node in seen if node.op == "placeholder"}
-    holders = {spec.target: spec.arg.name for spec in signature.input_specs if isinstance(spec.arg, TensorArgument)}
-    written = [spec.target for spec in signature.output_specs if spec.kind is OutputKind.BUFFER_MUTATION]
-    kept = sorted(str(name) for name in written if holders.get(name) in read)
-    if kept:
-        raise UnsupportedModel(
-            f"the model changes its buffers {', '.join(kept)} while it runs, and its results depend on them: "
-            "make them inputs and outputs of forward, or call module.eval() if they are training statistics"
-        )
+            stack.extend(node.all_input_nodes)
+    return seen

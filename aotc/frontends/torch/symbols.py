@@ -26,6 +26,7 @@ class SymbolTable:
         self._names = names
         self._bounds = {str(symbol): (_lower(value), _upper(value)) for symbol, value in ranges.items()}
         self._cache: dict[Any, Dim] = {}
+        self._made = 0
 
     def dim(self, size: Any) -> Dim:
         """The dim of an int, SymInt or SymPy expression. Raises UnsupportedModel for sizes known only from values."""
@@ -35,6 +36,13 @@ class SymbolTable:
         if expression not in self._cache:
             self._cache[expression] = self._convert(expression)
         return self._cache[expression]
+
+    def fresh_name(self, stem: str) -> str:
+        """A name that no symbol has."""
+        self._made += 1
+        name = f"{stem}{self._made}"
+        taken = {*self._names.values(), *self._bounds}
+        return name if name not in taken else self.fresh_name(stem)
 
     def shape(self, sizes: Any) -> tuple[Dim, ...]:
         return tuple(self.dim(size) for size in sizes)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from aotc.frontends.torch import activation, convolution, creation, indexing, linear, normalisation, pointwise, reduction, views
+from aotc.frontends.torch import activation, convolution, creation, indexing, linear, normalisation, pointwise, recurrent, reduction, views
 from aotc.frontends.torch.builder import Recipe
 
 
@@ -22,6 +22,7 @@ RECIPES: dict[Any, Recipe] = _join(
     pointwise.RECIPES,
     activation.RECIPES,
     linear.RECIPES,
+    recurrent.RECIPES,
     convolution.RECIPES,
     normalisation.RECIPES,
     reduction.RECIPES,
