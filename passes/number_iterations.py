@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import replace
 
 from aotc import ops
-from aotc.ir.dims import symbol, symbols_of
+from aotc.ir.dims import Symbol, symbol
 from aotc.ir.expr import Expr, Loop, Module
-from aotc.ir.printer import dims_of_node
-from aotc.ir.visitor import all_functions, post_order, rewrite_module, substitute, with_body
+from aotc.ir.symbols import all_symbols
+from aotc.ir.visitor import rewrite_module, substitute, with_body
 from aotc.passes.options import Options
 
 MAX_TRIPS = 2**31 - 1
@@ -16,19 +16,14 @@ MAX_TRIPS = 2**31 - 1
 
 def number_iterations(module: Module, options: Options) -> Module:
     """Every ``Loop`` has a symbol of its own for its iteration; bodies that read the number as a tensor make it from that."""
-    functions = all_functions(module)
-    used = {
-        name
-        for function in functions
-        for node in (*function.params, *post_order(function.body))
-        for name in symbols_of(*dims_of_node(node))
-    }
+    used: dict[str, Symbol] | None = None
     count = 0
 
     def rule(node: Expr) -> Expr | None:
-        nonlocal count
+        nonlocal count, used
         if not isinstance(node, Loop) or node.iteration is not None:
             return None
+        used = used if used is not None else all_symbols(module)
         while f"i{count}" in used:
             count += 1
         iteration = symbol(f"i{count}", 0, MAX_TRIPS)

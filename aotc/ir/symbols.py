@@ -10,9 +10,9 @@ from collections.abc import Sequence
 from typing import Any, cast
 
 from aotc.ir.dims import Symbol, symbols_of
-from aotc.ir.expr import Call, Expr, Function, children, defined_symbols
+from aotc.ir.expr import Call, Expr, Function, Module, children, defined_symbols
 from aotc.ir.printer import dims_of_node
-from aotc.ir.visitor import post_order
+from aotc.ir.visitor import all_functions, post_order
 
 PLANNED = frozenset({"define_dims", "check_dims", "anchor"})
 """Operators that are no kernels: the plan does their work."""
@@ -29,6 +29,16 @@ def symbols_defined(node: Expr) -> dict[str, Symbol]:
         call = cast(Call, node)
         return symbols_of(*cast(Any, call.attrs).dims) if cast(Any, call.op).name == "define_dims" else {}
     return defined_symbols(node)
+
+
+def all_symbols(module: Module) -> dict[str, Symbol]:
+    """Every symbol that a module mentions, in bodies of control flow too, by name."""
+    found: dict[str, Symbol] = {}
+    for function in all_functions(module):
+        for node in (*function.params, *post_order(function.body)):
+            for name, symbol in symbols_of(*dims_of_node(node)).items():
+                found.setdefault(name, symbol)
+    return found
 
 
 def definitions(function: Function) -> dict[str, Expr]:
