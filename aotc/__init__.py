@@ -14,6 +14,7 @@ from aotc.version import __version__
 
 if TYPE_CHECKING:
     from aotc.compiler import BuildReport, compile
+    from aotc.entry_points import EntryPoint
     from aotc.frontends import import_onnx, import_torch
     from aotc.ir.types import TensorType
     from aotc.ops.custom import CustomOperator
@@ -25,6 +26,7 @@ _LAZY = {
     "BuildReport": "aotc.compiler",
     "compile": "aotc.compiler",
     "CustomOperator": "aotc.ops.custom",
+    "EntryPoint": "aotc.entry_points",
     "TensorType": "aotc.ir.types",
     "import_onnx": "aotc.frontends",
     "import_torch": "aotc.frontends",
@@ -33,7 +35,7 @@ _LAZY = {
 }
 
 __all__ = [
-    "AotcError", "BuildError", "BuildReport", "CustomOperator", "InvalidModel", "InvalidOption", "RuntimeFailure", "Target", "TensorType",
+    "AotcError", "BuildError", "BuildReport", "CustomOperator", "EntryPoint", "InvalidModel", "InvalidOption", "RuntimeFailure", "Target", "TensorType",
     "UnsupportedModel", "__version__", "compile", "import_onnx", "import_torch", "load",
 ]  # fmt: skip
 

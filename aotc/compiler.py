@@ -15,10 +15,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, cast
 
-import numpy as np
-
 from aotc import targets
 from aotc.cache_dir import cache_beside
+from aotc.entry_points import EntryPoint, import_entry_points, with_states
 from aotc.errors import BuildError, InvalidOption
 from aotc.frontends import import_model
 from aotc.ir.dims import Dim
@@ -35,6 +34,7 @@ from aotc.packaging.manifest import TargetInfo, make_manifest
 from aotc.packaging.operator_source import compile_sources, is_source
 from aotc.packaging.planfile import write_plan
 from aotc.packaging.stubs import stub_source
+from aotc.packaging.weights_file import weights_path, write_weights
 from aotc.passes.pipeline import optimise
 from aotc.targets import Target
 from aotc.version import __version__
@@ -49,7 +49,7 @@ Progress = Callable[[str, int, int], None]
 @dataclass(frozen=True)
 class BuildReport:
     """What a build made. Sizes are bytes; ``arena_size`` and ``arena_lower_bound`` are ``None`` where they depend on the
-    shapes of the inputs. ``seconds`` has the time of each stage; ``notes`` are what the user should know."""
+    shapes of the inputs; ``weights_file`` is the file of weights beside the output, where they are too large for it. ``seconds`` has the time of each stage; ``notes`` are what the user should know."""
 
     output: Path
     target: Target
@@ -62,6 +62,7 @@ class BuildReport:
     kernels_cached: int
     seconds: Mapping[str, float]
     notes: tuple[str, ...] = field(default=())
+    weights_file: Path | None = None
 
 
 def compile(
@@ -78,6 +79,7 @@ def compile(
     metadata: Mapping[str, str] | None = None,
     compiler: str | None = None,
     operators: Sequence[CustomOperator] = (),
+    states: Mapping[str, str] | None = None,
     progress: Progress | None = None,
 ) -> BuildReport:
     """Compile ``model`` into the shared library ``output``.
@@ -89,6 +91,11 @@ def compile(
     not change the output. ``compiler`` names a gcc to link with instead of
     the ziglang wheel. ``operators`` are the user's own operators.
 
+    ``model`` may also be several models by name: each becomes an entry point of the file, and they share weights and states;
+    one that needs ``args`` or ``inputs`` of its own is an ``aotc.EntryPoint``. ``states`` makes inputs states of the session:
+    each key is the name of an input, each value that of the output which is its next value. Buffers that a torch module
+    changes are states by themselves.
+
     Raises InvalidModel, UnsupportedModel, InvalidOption or BuildError; then nothing is written.
     """
     clock = _Clock(progress)
@@ -96,7 +103,7 @@ def compile(
     _check_options(precision, device)
     output = Path(output)
     with cache_beside(output):
-        module = clock("import", lambda: import_model(model, inputs, args, dynamic_shapes, operators))
+        module = clock("import", lambda: _imported(model, EntryPoint(model, args, dynamic_shapes, inputs), states or {}, operators))
         module = clock("optimise", lambda: optimise(module, chosen))
         functions, in_place = primitive_functions(module), choose_in_place(module)
         count = _KernelCount(clock.progress)
@@ -110,7 +117,19 @@ def compile(
     return BuildReport(
         output, chosen, linked, entry.arena_size, entry.arena_lower_bound, planned.weights_size, len(entry.steps),
         count.built, distinct - count.built, clock.seconds, _notes(chosen, device),
+        weights_path(output) if linked.weights_beside else None,
     )  # fmt: skip
+
+
+def _imported(model: Any, alone: EntryPoint, states: Mapping[str, str], operators: Sequence[CustomOperator]) -> Module:
+    """The Module of one model, or of several by name."""
+    if not isinstance(model, Mapping):
+        return with_states(import_model(model, alone.inputs, alone.args, alone.dynamic_shapes, operators), states)
+    if alone.args is not None or alone.dynamic_shapes is not None or alone.inputs:
+        raise InvalidOption(
+            "args, dynamic_shapes and inputs belong to one model: give each entry point its own as aotc.EntryPoint(model, args=...)"
+        )
+    return with_states(import_entry_points(model, operators), states)
 
 
 def primitive_functions(module: Module) -> list[Function]:
@@ -132,31 +151,15 @@ def package(
     planned: Planned, kernels: Mapping[Function, CompiledFunction], target: Target, output: Path,
     metadata: Mapping[str, str], precision: str, compiler: str | None,
 ) -> Linked:  # fmt: skip
-    """The plan, its weights and its kernels as one file."""
+    """The plan, its weights and its kernels as one file; weights too large for that as a second one beside it."""
     plan_bytes = write_plan(planned.plan)
     with _work_folder(output) as folder:
-        weights = Path(folder) / "weights"
-        _write_weights(planned, weights)
+        weights = write_weights(Path(folder) / "weights", planned.weights)
         manifest = make_manifest(
             planned.plan, plan_bytes, weights, _target_info(target), aotc_version=__version__, precision=precision, metadata=metadata
         )  # fmt: skip
         objects = list(dict.fromkeys(kernel.object_code for function in kernels.values() for kernel in function.kernels))
-        return link(Parts(objects, stub_source(planned.plan), plan_bytes, manifest, weights), output, compiler=compiler)
-
-
-def _write_weights(planned: Planned, path: Path) -> None:
-    """The arrays at their offsets, one after another: never all of them in a second copy."""
-    try:
-        with path.open("wb") as file:
-            for offset, array in planned.weights:
-                file.write(b"\0" * (offset - file.tell()))
-                file.write(np.ascontiguousarray(array).reshape(-1).view(np.uint8).data)
-            if file.tell() == 0:
-                file.write(bytes(64))  # GNU ld leaves out a section without content, and loaders look for it
-    except OSError as error:
-        raise BuildError(
-            f"cannot write {planned.weights_size} bytes of weights beside the output: {error.strerror}; free space or choose another output"
-        ) from error
+        return link(Parts(objects, stub_source(planned.plan), plan_bytes, manifest, weights.path), output, compiler=compiler)
 
 
 def _work_folder(output: Path) -> tempfile.TemporaryDirectory[str]:

@@ -51,6 +51,8 @@ def with_states(module: Module, states: Mapping[str, str]) -> Module:
 
     Raises InvalidOption where a name is unknown, or a shape is not fixed or not the same everywhere.
     """
+    if not states:
+        return module
     initial: dict[str, Constant] = {}
     names = {output: name for name, output in states.items()}
     for entry, function in module.functions.items():

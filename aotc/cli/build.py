@@ -15,7 +15,7 @@ from aotc.cli.common import (
     InputShapes,
     JetPack,
     Operators,
-    SourceModel,
+    SourceModels,
     TargetName,
     bytes_text,
     console,
@@ -26,14 +26,14 @@ from aotc.cli.common import (
     version_text,
 )
 from aotc.cli.dims import parse_inputs
-from aotc.cli.source import load_source
+from aotc.cli.source import load_sources
 
 if TYPE_CHECKING:
     from aotc.compiler import BuildReport
 
 
 def build(
-    model: SourceModel,
+    models: SourceModels,
     target: TargetName = "host",
     jetpack: JetPack = None,
     output: Annotated[str, typer.Option("--output", "-o", metavar="FILE", help="The file to write.")] = "model.so",
@@ -51,17 +51,23 @@ def build(
         str | None, typer.Option("--cc", metavar="PROGRAM", help="Link with this gcc instead of the linker that came with aotc.")
     ] = None,
     operators: Operators = None,
+    states: Annotated[
+        list[str] | None,
+        typer.Option("--state", metavar="INPUT=OUTPUT", help="Keep an input in the session: OUTPUT is its next value. Repeat for more."),
+    ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Compile a model into one shared library.
+    """Compile a model, or several as the entry points of one file, into one shared library.
 
     Example: `aotc build model.onnx --target jetson --input image:1x3x224x224 --output model.so`
+
+    Example: `aotc build prefill=prefill.onnx step=step.onnx --state past=present`
     """
     import aotc
     from aotc import targets
 
     own = load_operators_of(operators)
-    source = load_source(model)
+    source = load_sources(models)
     started = time.perf_counter()
     with _progress(quiet=as_json) as progress:
         report = aotc.compile(
@@ -77,6 +83,7 @@ def build(
             metadata=one_per_name(metadata or [], "=", "--metadata"),
             compiler=compiler,
             operators=own,
+            states=one_per_name(states or [], "=", "--state"),
             progress=progress,
         )
     facts = build_facts(report, time.perf_counter() - started)
@@ -97,6 +104,7 @@ def build_facts(report: BuildReport, seconds: float) -> dict[str, Any]:
         "jetpack": report.target.jetpack,
         "size": Path(report.output).stat().st_size,
         "weights": report.weights_size,
+        "weights_file": None if report.weights_file is None else str(report.weights_file),
         "arena": report.arena_size,
         "arena_lower_bound": report.arena_lower_bound,
         "steps": report.steps,
@@ -115,7 +123,10 @@ def _print_summary(facts: dict[str, Any]) -> None:
     table = Table(show_header=False, box=None, pad_edge=False)
     jetpack = f" (JetPack {facts['jetpack']})" if facts["jetpack"] else ""
     table.add_row("target", f"{facts['target']}{jetpack}")
-    table.add_row("size", f"{bytes_text(facts['size'])}, of it weights {bytes_text(facts['weights'])}")
+    if facts["weights_file"] is None:
+        table.add_row("size", f"{bytes_text(facts['size'])}, of it weights {bytes_text(facts['weights'])}")
+    else:
+        table.add_row("size", f"{bytes_text(facts['size'])}, weights {bytes_text(facts['weights'])} beside it in {facts['weights_file']}")
     arena = bytes_text(facts["arena"])
     if facts["arena"] is not None:
         arena += f"; no plan can do with less than {bytes_text(facts['arena_lower_bound'])}"

@@ -29,6 +29,14 @@ SourceModel = Annotated[
         "ExportedProgram or a tuple (module, example inputs[, dynamic shapes]).",
     ),
 ]
+SourceModels = Annotated[
+    list[str],
+    typer.Argument(
+        metavar="MODEL...",
+        help="An ONNX file, a saved torch.export program (.pt2), or `module:function`, a Python function that returns an "
+        "ExportedProgram or a tuple (module, example inputs[, dynamic shapes]). Several as `name=MODEL` become entry points.",
+    ),
+]
 InputShapes = Annotated[
     list[str] | None,
     typer.Option(

@@ -5,9 +5,11 @@ from __future__ import annotations
 import importlib
 import os
 import sys
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from aotc.entry_points import EntryPoint
 from aotc.errors import InvalidModel, InvalidOption
 
 
@@ -22,6 +24,20 @@ class Source:
     @property
     def is_onnx(self) -> bool:
         return isinstance(self.model, str) and not self.model.endswith(".pt2")
+
+
+def load_sources(texts: Sequence[str]) -> Source:
+    """One model, or several as ``name=model``: a Source whose model is a dict of entry points. Raises InvalidOption."""
+    if len(texts) == 1 and (os.path.exists(texts[0]) or "=" not in texts[0]):
+        return load_source(texts[0])
+    models: dict[str, EntryPoint] = {}
+    for text in texts:
+        name, mark, model = text.partition("=")
+        if not mark or not name or name in models:
+            raise InvalidOption(f"MODEL {text!r}: several models are entry points: give each as name=MODEL, with names that differ")
+        source = load_source(model)
+        models[name] = EntryPoint(source.model, source.args, source.dynamic_shapes)
+    return Source(models)
 
 
 def load_source(text: str) -> Source:

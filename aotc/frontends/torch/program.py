@@ -11,6 +11,7 @@ from typing import Any
 
 import torch
 from torch.export import ExportedProgram
+from torch.utils import _pytree as pytree
 
 from aotc.errors import InvalidModel, InvalidOption, UnsupportedModel
 from aotc.frontends.torch.builder import Recipe
@@ -79,18 +80,32 @@ def _export(module: torch.nn.Module, args: Sequence[Any] | None, kwargs: Mapping
     if args is None and not kwargs:
         raise InvalidOption("a module needs example arguments: import_torch(module, (torch.randn(1, 3, 224, 224),))")
     positional = tuple(args or ()) if args is None or isinstance(args, (tuple, list)) else (args,)
+    positional, kwargs = _distinct((positional, dict(kwargs or {})))
     with _eval_mode(module), torch.no_grad(), _quiet(), whole_layers():
         try:
             return torch.export.export(
                 module,
                 positional,
-                dict(kwargs or {}),
+                kwargs,
                 dynamic_shapes=dynamic_shapes,
                 strict=False,
                 prefer_deferred_runtime_asserts_over_guards=True,
             )
         except Exception as error:  # torch raises errors of some ten kinds here, all of them about the module
             raise UnsupportedModel(f"torch.export cannot export {type(module).__name__}: {_brief(error)}") from error
+
+
+def _distinct(examples: Any) -> Any:
+    """``examples`` with a copy of each tensor that occurs twice: torch.export would take two such inputs for one."""
+    seen: set[int] = set()
+
+    def own(value: Any) -> Any:
+        if not isinstance(value, torch.Tensor) or id(value) not in seen:
+            seen.add(id(value))
+            return value
+        return value.clone()
+
+    return pytree.tree_map(own, examples)
 
 
 @contextmanager
