@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import cast
 
@@ -12,7 +13,10 @@ import onnx
 
 from aotc.errors import InvalidModel, UnsupportedModel
 from aotc.frontends.onnx.assume import Assumption, assumption_of
+from aotc.frontends.onnx.bodies import Body, Boundary
+from aotc.frontends.onnx.branches import branches
 from aotc.frontends.onnx.custom import custom_handler
+from aotc.frontends.onnx.dynamic import Dynamic
 from aotc.frontends.onnx.functions import (
     MAX_DEPTH,
     attributes_for,
@@ -32,7 +36,7 @@ from aotc.frontends.onnx.operators import HANDLERS
 from aotc.frontends.onnx.small import apply
 from aotc.frontends.onnx.tensors import sparse_to_array, to_array
 from aotc.frontends.onnx.values import Known
-from aotc.ir.dims import substitute
+from aotc.ir.dims import Dim, substitute, symbols_of
 from aotc.ir.expr import Constant, Expr, Function, Module, Parameter, Tuple, Var
 from aotc.ir.types import FLOATS, TensorType
 from aotc.ops.custom import CustomOperator, operators_by_key
@@ -59,10 +63,13 @@ def import_onnx(
     """
     proto, folder = load_model(model)
     params = input_variables(proto.graph, inputs)
+    settled: dict[str, Dim] = {}
     for _ in range(MAX_ASSUMPTIONS):
+        dynamic = Dynamic({name for param in params for name in symbols_of(*cast(TensorType, param.type).shape)}, settled)
         try:
-            return Importer(proto, folder, operators_by_key(operators)).module(params)
+            return Importer(proto, folder, dynamic, operators_by_key(operators)).module(params)
         except Assumption as found:
+            settled |= {name: value for name, value in found.values.items() if name in dynamic.made}
             params = [_assume(param, found) for param in params]
     raise InvalidModel("the dynamic dims of the inputs contradict each other; fix them by overriding the inputs' shapes")
 
@@ -70,6 +77,10 @@ def import_onnx(
 def _assume(param: Var, found: Assumption) -> Var:
     type_ = cast(TensorType, param.type)
     return Var(param.name, TensorType(tuple(substitute(dim, found.values) for dim in type_.shape), type_.dtype), param.origin)
+
+
+class _Told(UnsupportedModel):
+    """Something inside a node's graph is missing, and was told already."""
 
 
 class _Unavailable:
@@ -81,7 +92,8 @@ class _Unavailable:
 
 
 class _Scope:
-    """Names and what they stand for. ``None`` is an optional input that was left out."""
+    """Names and what they stand for. ``None`` is an optional input that was left out. ``boundary``: what is read from the
+    parent passes into a body of control flow."""
 
     def __init__(
         self,
@@ -90,7 +102,9 @@ class _Scope:
         prefix: str = "",
         attributes: Mapping[str, onnx.AttributeProto] | None = None,
         depth: int = 0,
+        boundary: Boundary | None = None,
     ) -> None:
+        self.boundary = boundary
         self.names: dict[str, Expr | _Unavailable | None] = {}
         self.weights: dict[str, onnx.TensorProto | onnx.SparseTensorProto] = {}
         self.opsets = opsets
@@ -104,9 +118,12 @@ class _Scope:
 
 
 class Importer:
-    def __init__(self, model: onnx.ModelProto, folder: Path | None, operators: Mapping[tuple[str, str], CustomOperator] | None = None) -> None:
+    def __init__(
+        self, model: onnx.ModelProto, folder: Path | None, dynamic: Dynamic, operators: Mapping[tuple[str, str], CustomOperator] | None = None
+    ) -> None:  # fmt: skip
         self.model = model
         self.folder = folder
+        self.dynamic = dynamic
         self.operators = operators or {}
         self.functions = local_functions(model)
         self.known = Known()
@@ -124,7 +141,12 @@ class Importer:
             raise InvalidModel(f"two outputs of the model have one name: {', '.join(names)}")
         outputs = self.graph(self.model.graph, scope)
         self._raise_refused()
-        results = [cast(Expr, output) for output in outputs]
+        results = self.dynamic.end(cast("list[Expr]", outputs))
+        for name, result in zip(names, results, strict=True):
+            if not isinstance(getattr(result, "type", None), TensorType):
+                raise UnsupportedModel(
+                    f"the output {name!r} is a sequence or optional value; aotc gives out dense tensors: return its items"
+                )
         body: Expr = results[0] if len(results) == 1 else Tuple(tuple(results))
         function = Function(tuple(params), body, "main", origin=self.model.graph.name)
         return Module({"main": function}, {"main": names}, {entry.key: entry.value for entry in self.model.metadata_props})
@@ -158,12 +180,16 @@ class Importer:
     def lookup(self, name: str, scope: _Scope) -> Expr | _Unavailable | None:
         """What a name stands for; an initialiser is read when it is first asked for."""
         where: _Scope | None = scope
+        passed: list[Boundary] = []
         while where is not None:
-            if name in where.names:
-                return where.names[name]
             if name in where.weights:
                 where.names[name] = self._weight(name, where.weights.pop(name), where)
-                return where.names[name]
+            if name in where.names:
+                found = where.names[name]
+                for boundary in reversed(passed):
+                    found = boundary.inside(found) if hasattr(found, "type") else found  # type: ignore[arg-type]
+                return found
+            passed += [where.boundary] if where.boundary is not None else []
             where = where.parent
         raise InvalidModel(f"{name!r} is read, and no node, input or initialiser produces it")
 
@@ -199,13 +225,15 @@ class Importer:
             self._name_outputs(proto, [_Unavailable()] * len(proto.output), scope)
             return
         try:
-            results = self._results(resolved(proto, scope.attributes), cast("list[Expr | None]", inputs), scope)
+            results = self.results(resolved(proto, scope.attributes), cast("list[Expr | None]", inputs), scope)
+        except _Told:
+            results = [_Unavailable()] * len(proto.output)
         except UnsupportedModel as error:
             self.refused.append(str(error))
             results = [_Unavailable()] * len(proto.output)
         self._name_outputs(proto, results, scope)
 
-    def _results(self, proto: onnx.NodeProto, inputs: list[Expr | None], scope: _Scope) -> list[Expr | _Unavailable | None]:
+    def results(self, proto: onnx.NodeProto, inputs: list[Expr | None], scope: _Scope) -> list[Expr | _Unavailable | None]:
         origin = scope.prefix + origin_of(proto)
         domain = domain_of(proto.domain)
         opset = scope.opsets.get(domain, 0)
@@ -220,7 +248,7 @@ class Importer:
                 raise UnsupportedModel(f"{proto.op_type} at {origin!r}: aotc lacks this operator for these inputs")
             return self._expand(body, proto, inputs, origin, scope)
         attributes = {attribute.name: attribute for attribute in proto.attribute}
-        node = Node(proto, inputs, attributes, opset, origin, self, lambda graph: self._inline(graph, scope, origin))
+        node = Node(proto, inputs, attributes, opset, origin, self, _Graphs(self, scope, proto, inputs, origin))
         try:
             results = apply(handler, node)
         except InvalidModel as error:
@@ -229,13 +257,6 @@ class Importer:
                 raise _with_origin(error, proto, origin) from error
             raise assumption from error
         return list(results) if isinstance(results, (list, tuple)) else [cast(Expr, results)]
-
-    def _inline(self, graph: onnx.GraphProto, scope: _Scope, origin: str) -> list[Expr]:
-        """The outputs of a subgraph that stands in the place of its node."""
-        if graph.input:
-            raise InvalidModel(f"the subgraph at {origin!r} takes inputs, and none come")
-        inner = _Scope(scope.opsets, scope, f"{origin}/", scope.attributes, scope.depth)
-        return cast("list[Expr]", self.graph(graph, inner))
 
     def _expand(
         self, function: onnx.FunctionProto, proto: onnx.NodeProto, inputs: Sequence[Expr | None], origin: str, scope: _Scope
@@ -266,6 +287,54 @@ class Importer:
             if result is None:
                 result = _Unavailable(f"{proto.op_type} at {scope.prefix + origin_of(proto)!r}: output {i} ({name!r}) is not supported")
             scope.names[name] = result
+
+
+@dataclass(frozen=True)
+class _Graphs:
+    """What the handler of one node may import: graphs in its attributes, and itself with a known input."""
+
+    importer: Importer
+    scope: _Scope
+    proto: onnx.NodeProto
+    inputs: Sequence[Expr | None]
+    origin: str
+
+    def inline(self, graph: onnx.GraphProto) -> list[Expr]:
+        if graph.input:
+            raise InvalidModel(f"the subgraph at {self.origin!r} takes inputs, and none come")
+        return cast("list[Expr]", self.importer.graph(graph, self._inner(None)))
+
+    def body(self, graph: onnx.GraphProto, params: Sequence[Expr]) -> Body:
+        if len(graph.input) != len(params):
+            raise InvalidModel(f"the graph {graph.name!r} at {self.origin!r} takes {len(graph.input)} inputs, not {len(params)}")
+        boundary = Boundary(self.importer.known)
+        inner = self._inner(boundary)
+        inner.names.update(zip((value.name for value in graph.input), params, strict=True))
+        before = self.importer.dynamic.begin()
+        outputs = self.importer.graph(graph, inner)
+        if any(isinstance(output, _Unavailable) for output in outputs):
+            raise _Told
+        return self._closed(params, cast("list[Expr]", outputs), boundary, before)
+
+    def cases(self, index: int, chosen: Sequence[np.ndarray], conditions: Sequence[Expr]) -> list[Expr]:
+        return branches(self.importer.dynamic, [self._case(index, value) for value in chosen], conditions, self.origin)
+
+    def _case(self, index: int, value: np.ndarray) -> Body:
+        boundary = Boundary(self.importer.known)
+        inputs = [None if each is None else boundary.inside(each) for each in self.inputs]
+        inputs[index] = Constant(value, self.origin)
+        before = self.importer.dynamic.begin()
+        results = self.importer.results(self.proto, inputs, self._inner(boundary))
+        return self._closed((), cast("list[Expr]", [each for each in results if each is not None]), boundary, before)
+
+    def _inner(self, boundary: Boundary | None) -> _Scope:
+        scope = self.scope
+        return _Scope(scope.opsets, scope, f"{self.origin}/", scope.attributes, scope.depth, boundary)
+
+    def _closed(self, params: Sequence[Expr], results: Sequence[Expr], boundary: Boundary, before: set[str]) -> Body:
+        dynamic = self.importer.dynamic
+        own = tuple(param for param in params if isinstance(param, Var))
+        return Body(own, tuple(dynamic.end(results)), boundary, frozenset(dynamic.made - before))
 
 
 def _with_origin(error: InvalidModel, proto: onnx.NodeProto, origin: str) -> InvalidModel:

@@ -10,11 +10,14 @@ import numpy as np
 import onnx
 from onnx import AttributeProto
 
+from aotc import ops
 from aotc.errors import InvalidModel, UnsupportedModel
+from aotc.frontends.onnx.bodies import Body
+from aotc.frontends.onnx.dynamic import LARGEST, Dynamic
 from aotc.frontends.onnx.values import Known
 from aotc.ir.dims import Dim, DimExpr
-from aotc.ir.expr import Call, Constant, Expr, Parameter, TupleGetItem
-from aotc.ir.types import TensorType
+from aotc.ir.expr import Call, Constant, Expr, Parameter, TupleGetItem, attributes_of
+from aotc.ir.types import INTEGERS, TensorType
 from aotc.ops.base import OpDef
 
 Results = Expr | Sequence["Expr | None"]
@@ -27,7 +30,23 @@ class Context(Protocol):
     folder: Path | None
     known: Known
 
+    dynamic: Dynamic
+
     def weight(self, name: str, array: np.ndarray) -> Parameter: ...
+
+
+class Graphs(Protocol):
+    """What a node may do with graphs in its attributes, and with its own operator."""
+
+    def inline(self, graph: onnx.GraphProto) -> list[Expr]:
+        """The outputs of a graph that stands in the place of its node."""
+
+    def body(self, graph: onnx.GraphProto, params: Sequence[Expr]) -> Body:
+        """A graph over values for its inputs, as a body of control flow. Those of ``params`` that are variables are its own."""
+
+    def cases(self, index: int, chosen: Sequence[np.ndarray], conditions: Sequence[Expr]) -> Results:
+        """The node's results where input ``index`` is one of ``chosen``, by the first of ``conditions`` that holds; the last needs
+        none."""
 
 
 class Node:
@@ -41,7 +60,7 @@ class Node:
         opset: int,
         origin: str,
         importer: Context,
-        inline: Callable[[onnx.GraphProto], list[Expr]],
+        graphs: Graphs,
     ) -> None:
         self.proto = proto
         self.inputs = list(inputs)
@@ -50,8 +69,9 @@ class Node:
         self.origin = origin
         self.folder = importer.folder
         self.known = importer.known
+        self.dynamic = importer.dynamic
         self.weight = importer.weight
-        self.inline = inline
+        self.graphs = graphs
 
     @property
     def outputs(self) -> list[str]:
@@ -149,7 +169,10 @@ class Node:
         return found
 
     def dims(self, index: int, what: str) -> tuple[Dim, ...] | None:
-        """The known value of an input of rank 0 or 1 as dims."""
+        """An input of rank 0 or 1 as dims; what depends on data becomes symbols, which a run finds to be at least 0."""
+        expr = self.optional(index)
+        if expr is not None and self.known.get(expr) is None:
+            return self.measured(expr, what)
         found = self.value(index, what)
         if found is None:
             return None
@@ -157,8 +180,27 @@ class Node:
             self.invalid(f"{what} must be integers in one axis, not {found.dtype}{list(found.shape)}")
         return tuple(dim if isinstance(dim, DimExpr) else int(dim) for dim in found.reshape(-1))
 
+    def measured(self, values: Expr, what: str, limits: Sequence[tuple[int, int | None]] | None = None) -> tuple[Dim, ...]:
+        """Elements of an integer tensor as dims that a run finds. ``limits``: their bounds, by default 0 and none."""
+        type_ = self.type(values)
+        if type_.rank > 1 or type_.dtype not in INTEGERS or not type_.is_static:
+            self.unsupported(
+                f"{what} depends on data that is known only at run time, and should be integers of a known number, not {type_}"
+            )
+        if type_.dtype != "int64":
+            values = self.call(ops.cast, values, dtype="int64")
+        defined = self.dynamic.define(values, self.origin, limits or [(0, LARGEST)] * int(type_.size))  # type: ignore[arg-type]
+        self.known.note(defined)
+        return cast("tuple[Dim, ...]", attributes_of(defined).dims)
+
+    def is_known(self, index: int) -> bool:
+        """Whether an input is left out or its value known, dims included."""
+        expr = self.optional(index)
+        return expr is None or self.known.get(expr) is not None
+
     def static_integers(self, index: int, what: str) -> tuple[int, ...] | None:
         """As ``dims``, numbers only. Raises UnsupportedModel where one is symbolic."""
+        self.value(index, what)
         found = self.dims(index, what)
         if found is None:
             return None

@@ -128,6 +128,10 @@ class Known:
             return expr.data
         return self._values.get(expr)
 
+    def remember(self, expr: Expr, value: np.ndarray) -> None:
+        """States the value of an expression that stands for another."""
+        self._values[expr] = value
+
     def note(self, expr: Expr) -> None:
         """Evaluates a node that was just built; those below it were noted before."""
         if isinstance(expr, Call) and isinstance(expr.op, Function):
@@ -145,6 +149,8 @@ class Known:
         if not isinstance(expr, Call) or not isinstance(expr.type, TensorType) or not _is_small(expr.type):
             return None
         operator = cast(OpDef, expr.op)
+        if operator.name == "define_dims":
+            return _settled(_objects(cast(Any, expr.attrs).dims).reshape(expr.type.static_shape()), "int64")
         if operator.name == "shape_of":
             return _settled(_objects(cast(TensorType, expr.args[0].type).shape), "int64")
         args = [self.get(arg) for arg in expr.args]
