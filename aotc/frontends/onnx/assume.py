@@ -135,7 +135,11 @@ def _pairs_that_must_be_equal(node: Node) -> Iterable[tuple[Dim, Dim]]:
     if kind in ("LSTM", "GRU", "RNN") and len(x) == 3:
         axis = 0 if node.integer("layout", 0) else 1
         states = [node.inputs[i] for i in (5, 6) if i < len(node.inputs)]
-        return [(x[axis], expr.type.shape[axis]) for expr in states if expr is not None and isinstance(expr.type, TensorType) and expr.type.rank == 3]
+        return [
+            (x[axis], expr.type.shape[axis])
+            for expr in states
+            if expr is not None and isinstance(expr.type, TensorType) and expr.type.rank == 3
+        ]
     if kind == "Expand":
         wanted = value_of(node.inputs[1]) if node.inputs[1] is not None else None
         return [] if wanted is None else _broadcast([x, tuple(wanted.tolist())])

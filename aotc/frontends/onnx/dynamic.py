@@ -40,6 +40,12 @@ class Dynamic:
         self.frames[-1].append(defined)
         return defined
 
+    def define_as(self, values: Expr, origin: str, wanted: Sequence[Dim | None]) -> tuple[Dim, ...]:
+        """As ``define``, with dims that values must be; None for a symbol of its own."""
+        made = tuple(self.symbol() if dim is None else dim for dim in wanted)
+        self.frames[-1].append(ops.define_dims(values, dims=made, origin=origin))
+        return made
+
     def check(self, x: Expr, pairs: Sequence[tuple[Dim, Dim]], origin: str) -> Expr:
         """``x``, after a check that dims are equal."""
         checked = ops.check_dims(x, pairs=tuple(pairs), origin=origin)

@@ -164,6 +164,8 @@ class Node:
         if expr is None:
             return None
         found = self.known.get(expr)
+        if found is None and self.type(expr).size == 0 and self.type(expr).is_static:
+            return np.zeros(self.type(expr).static_shape(), self.type(expr).dtype)
         if found is None:
             self.unsupported(f"{what} depends on data that is known only at run time (input {index}, {self.proto.input[index]!r})")
         return found
@@ -171,7 +173,7 @@ class Node:
     def dims(self, index: int, what: str) -> tuple[Dim, ...] | None:
         """An input of rank 0 or 1 as dims; what depends on data becomes symbols, which a run finds to be at least 0."""
         expr = self.optional(index)
-        if expr is not None and self.known.get(expr) is None:
+        if expr is not None and not self.is_known(index):
             return self.measured(expr, what)
         found = self.value(index, what)
         if found is None:
@@ -196,7 +198,7 @@ class Node:
     def is_known(self, index: int) -> bool:
         """Whether an input is left out or its value known, dims included."""
         expr = self.optional(index)
-        return expr is None or self.known.get(expr) is not None
+        return expr is None or self.known.get(expr) is not None or self.type(expr).size == 0
 
     def static_integers(self, index: int, what: str) -> tuple[int, ...] | None:
         """As ``dims``, numbers only. Raises UnsupportedModel where one is symbolic."""

@@ -21,6 +21,7 @@ from aotc.frontends.onnx.operators import (
     shape,
     signal,
 )
+from aotc.frontends.onnx.operators.cases import CASES
 
 
 def _join(*families: dict[str, Handler]) -> dict[tuple[str, str], Handler]:
@@ -29,7 +30,7 @@ def _join(*families: dict[str, Handler]) -> dict[tuple[str, str], Handler]:
         for name, handler in family.items():
             if ("", name) in joined:
                 raise ValueError(f"two handlers are there for {name}")
-            joined["", name] = handler
+            joined["", name] = CASES[name](handler) if name in CASES else handler
     return joined
 
 

@@ -8,6 +8,7 @@ import numpy as np
 
 from aotc import ops
 from aotc.frontends.onnx.node import Handler, Node, Results
+from aotc.frontends.onnx.operators import run_time
 from aotc.frontends.onnx.tensors import dtype_of, sparse_to_array, to_array
 from aotc.ir.dims import Dim, DimExpr, ceildiv, maximum, product
 from aotc.ir.expr import Constant, Expr
@@ -54,6 +55,8 @@ def _constant_of_shape(node: Node) -> Results:
 def _range(node: Node) -> Results:
     """start, limit and step are known: numbers, or dims for integers."""
     dtype = node.dtype(node.input(0))
+    if not all(node.is_known(i) for i in range(3)):
+        return run_time.range_(node, node.input(0), node.input(1), node.input(2))
     parts = [node.value(index, name) for index, name in enumerate(("start", "limit", "delta"))]
     if any(part is None or part.size != 1 for part in parts):
         node.invalid("start, limit and delta must be one number each")

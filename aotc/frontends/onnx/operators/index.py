@@ -6,7 +6,8 @@ import numpy as np
 
 from aotc import ops
 from aotc.frontends.onnx.node import Handler, Node, Results
-from aotc.ir.dims import product
+from aotc.frontends.onnx.operators import run_time
+from aotc.ir.dims import Dim, product
 
 REDUCTIONS = ("none", "add", "mul", "min", "max")
 
@@ -45,14 +46,20 @@ def _scatter_nd(node: Node) -> Results:
 def _one_hot(node: Node) -> Results:
     """Indices and depth may be of any number type."""
     indices, values = node.input(0), node.input(2)
-    depth = node.value(1, "depth")
-    if depth is None or depth.size != 1:
-        node.invalid("depth must be one number")
-    count = depth.reshape(-1)[0] if depth.dtype == object else int(depth.reshape(-1)[0])
+    count = _depth(node)
     if node.dtype(indices) not in ("int32", "int64"):
         indices = node.call(ops.cast, indices, dtype="int64")
     axis = node.axis(node.integer("axis", -1), node.rank(indices) + 1)
     return node.call(ops.one_hot, indices, values, depth=count, axis=axis)
+
+
+def _depth(node: Node) -> Dim:
+    if not node.is_known(1):
+        return node.measured(run_time.as_int64(node, node.call(ops.reshape, node.input(1), shape=(1,))), "depth")[0]
+    depth = node.value(1, "depth")
+    if depth is None or depth.size != 1:
+        node.invalid("depth must be one number")
+    return depth.reshape(-1)[0] if depth.dtype == object else int(depth.reshape(-1)[0])
 
 
 def _compress(node: Node) -> Results:

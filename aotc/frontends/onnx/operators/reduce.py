@@ -8,6 +8,7 @@ import numpy as np
 
 from aotc import ops
 from aotc.frontends.onnx.node import Handler, Node, Results
+from aotc.frontends.onnx.operators import run_time
 from aotc.ir.dims import Dim, product
 from aotc.ir.expr import Expr
 from aotc.ir.types import FLOATS
@@ -148,6 +149,9 @@ def _running(operator: OpDef) -> Handler:
 def _top_k(node: Node) -> Results:
     """k is an attribute before opset 10."""
     x = node.input(0)
+    if node.opset >= 10 and not node.is_known(1):
+        chosen = node.axis(node.integer("axis", -1), node.rank(x))
+        return run_time.top_k(node, x, node.input(1), chosen, node.flag("largest", True), node.flag("sorted", True))
     counts = (node.integer("k"),) if node.opset < 10 else node.static_integers(1, "k") or ()
     if len(counts) != 1:
         node.invalid(f"k must be one number, not {list(counts)}")

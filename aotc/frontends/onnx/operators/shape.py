@@ -8,6 +8,7 @@ from typing import Any
 from aotc import ops
 from aotc.frontends.onnx.assume import Assumption, solve_equal
 from aotc.frontends.onnx.node import Handler, Node, Results
+from aotc.frontends.onnx.operators import run_time
 from aotc.ir.dims import Dim, bounds, floordiv, maximum, minimum, product
 from aotc.ir.expr import Expr
 from aotc.ops.base import broadcast_shapes
@@ -18,6 +19,8 @@ BEYOND = 2**31 - 1  # ends from here on mean "to the end"
 def _reshape(node: Node) -> Results:
     """0 keeps a dim of the input (unless allowzero), and -1 takes what is left."""
     x = node.input(0)
+    if not node.is_known(1) and node.type(node.input(1)).is_static:
+        return run_time.reshape(node, x, node.input(1), node.flag("allowzero"))
     wanted = node.dims(1, "the shape")
     if wanted is None:
         node.invalid("the shape is missing")
@@ -39,18 +42,21 @@ def _reshape(node: Node) -> Results:
         if isinstance(size, int) and isinstance(rest, int) and size % rest:
             node.invalid(f"{node.type(x)} has {size} elements, which do not divide into {_text(wanted)}")
         shape[free[0]] = floordiv(size, rest)
-    _require_equal(node, product(old), product(shape), f"whether {node.type(x)} has as many elements as {_text(shape)}")
+    x = _require_equal(node, x, product(old), product(shape), f"whether {node.type(x)} has as many elements as {_text(shape)}")
     return _reshaped(node, x, shape)
 
 
-def _require_equal(node: Node, left: Dim, right: Dim, question: str) -> None:
-    """Two sizes that differ only where a dynamic dim says so must be equal: taken as a fact, or refused. A kernel would
-    else read beyond the data."""
-    if left != right and not (isinstance(left, int) and isinstance(right, int)):
-        values = solve_equal(left, right)
-        if values is None:
-            node.unsupported(f"{question} is known only at run time; fix the input's shape")
-        raise Assumption(values)
+def _require_equal(node: Node, x: Expr, left: Dim, right: Dim, question: str) -> Expr:
+    """``x``. Two sizes that differ only where a dynamic dim says so must be equal: taken as a fact, checked at run where a run
+    gives them, or refused. A kernel would else read beyond the data."""
+    if left == right or (isinstance(left, int) and isinstance(right, int)):
+        return x
+    if node.dynamic.concerns(left, right):
+        return node.dynamic.check(x, [(left, right)], node.origin)
+    values = solve_equal(left, right)
+    if values is None:
+        node.unsupported(f"{question} is known only at run time; fix the input's shape")
+    raise Assumption(values)
 
 
 def _reshaped(node: Node, x: Expr, shape: Sequence[Dim]) -> Expr:
@@ -131,7 +137,7 @@ def _split(node: Node) -> Results:
     whole = _sum(sizes)
     if isinstance(whole, int) and isinstance(total, int) and whole != total:
         node.invalid(f"parts of {_text(sizes)} do not make up axis {axis} of {node.type(x)}")
-    _require_equal(node, whole, total, f"whether parts of {_text(sizes)} make up axis {axis} of {node.type(x)}")
+    x = _require_equal(node, x, whole, total, f"whether parts of {_text(sizes)} make up axis {axis} of {node.type(x)}")
     results, begin = [], 0
     for size in sizes:
         results.append(_window(node, x, axis, begin, begin + size))
@@ -163,8 +169,11 @@ def _slice(node: Node) -> Results:
         ends: Sequence[Dim] | None = node.integers("ends")
         axes, steps = (node.integers("axes") if node.has("axes") else None), None
     else:
+        axes = node.static_integers(3, "axes")
+        if not all(node.is_known(i) for i in (1, 2, 4)):
+            return _slice_at_run(node, x, axes)
         starts, ends = node.dims(1, "starts"), node.dims(2, "ends")
-        axes, steps = node.static_integers(3, "axes"), node.static_integers(4, "steps")
+        steps = node.static_integers(4, "steps")
     if starts is None or ends is None or len(starts) != len(ends):
         node.invalid("starts and ends must be there and of one length")
     axes = range(len(starts)) if axes is None else axes
@@ -181,6 +190,19 @@ def _slice(node: Node) -> Results:
         return x
     begins, stops, strides = zip(*parts, strict=True)
     return node.call(ops.slice_, x, begins=begins, ends=stops, steps=strides)
+
+
+def _slice_at_run(node: Node, x: Expr, axes: Sequence[int] | None) -> Expr:
+    starts, ends = node.input(1), node.input(2)
+    count = node.type(starts).size
+    if not isinstance(count, int) or node.type(ends).size != count or count > node.rank(x):
+        node.unsupported(f"starts and ends are {node.type(starts)} and {node.type(ends)}, and should be as many as axes")
+    places = [node.axis(axis, node.rank(x)) for axis in (range(count) if axes is None else axes)]
+    steps: Sequence[int] | Expr = [1] * count
+    if node.optional(4) is not None:
+        known = node.static_integers(4, "steps") if node.is_known(4) else None
+        steps = node.input(4) if known is None else known
+    return run_time.parts(node, x, places, starts, ends, steps)
 
 
 def _normalised(start: Dim, end: Dim, step: int, dim: Dim) -> tuple[Dim, Dim, int]:
@@ -207,8 +229,11 @@ def _pad(node: Node) -> Results:
     """Pads are an attribute before opset 11, an input after, for chosen axes since 18. Negative ones cut off."""
     x = node.input(0)
     rank = node.rank(x)
-    pads: Sequence[Dim] | None = node.dims(1, "pads") if node.opset >= 11 else node.integers("pads")
+    at_run = node.opset >= 11 and not node.is_known(1)
+    pads: Sequence[Dim] | None = None if at_run else node.dims(1, "pads") if node.opset >= 11 else node.integers("pads")
     axes = (node.static_integers(3, "axes") if node.opset >= 18 else None) or tuple(range(rank))
+    if at_run:
+        return _pad_at_run(node, x, [node.axis(axis, rank) for axis in axes])
     if pads is None or len(pads) != 2 * len(axes):
         node.invalid(f"pads must be two numbers for each of {len(axes)} axes, not {pads}")
     before: list[Dim] = [0] * rank
@@ -216,9 +241,32 @@ def _pad(node: Node) -> Results:
     for i, axis in enumerate(axes):
         axis = node.axis(axis, rank)
         before[axis], after[axis] = pads[i], pads[i + len(axes)]
-    mode = node.text("mode", "constant")
     x = _cropped(node, x, before, after)
     kept = [tuple(0 if isinstance(pad, int) and pad < 0 else pad for pad in side) for side in (before, after)]
+    return _grown(node, x, kept)
+
+
+def _pad_at_run(node: Node, x: Expr, axes: Sequence[int]) -> Expr:
+    shape = node.shape(x)
+    if node.type(node.input(1)).size != 2 * len(axes):
+        node.unsupported(f"pads are {node.type(node.input(1))}, and should be two numbers for each of {len(axes)} axes")
+    amounts = run_time.pad_amounts(node, node.input(1), axes, shape)
+    before, after, cut_before, cut_after = (_per_axis(part, axes, len(shape)) for part in amounts)
+    ends = tuple(dim - cut for dim, cut in zip(shape, cut_after, strict=True))
+    x = node.call(ops.slice_, x, begins=tuple(cut_before), ends=ends, steps=(1,) * len(shape))
+    return _grown(node, x, [tuple(before), tuple(after)])
+
+
+def _per_axis(values: Sequence[Dim], axes: Sequence[int], rank: int) -> list[Dim]:
+    result: list[Dim] = [0] * rank
+    for axis, value in zip(axes, values, strict=True):
+        result[axis] = value
+    return result
+
+
+def _grown(node: Node, x: Expr, kept: Sequence[tuple[Dim, ...]]) -> Expr:
+    """``x`` with elements added before and after each axis."""
+    mode = node.text("mode", "constant")
     if not any(dim != 0 for side in kept for dim in side):
         return x
     value = _pad_value(node) if mode == "constant" else 0
@@ -259,6 +307,8 @@ def _cropped(node: Node, x: Expr, before: Sequence[Dim], after: Sequence[Dim]) -
 
 def _expand(node: Node) -> Results:
     x = node.input(0)
+    if not node.is_known(1) and node.type(node.input(1)).is_static:
+        return run_time.expand(node, x, node.input(1))
     wanted = node.dims(1, "the shape")
     if wanted is None:
         node.invalid("the shape is missing")
@@ -307,6 +357,8 @@ def _image(node: Node, x: Expr) -> tuple[Dim, Dim, Dim, Dim]:
 
 def _trilu(node: Node) -> Results:
     x = node.input(0)
+    if not node.is_known(1):
+        return run_time.trilu(node, x, node.input(1), node.flag("upper", True))
     k = node.static_integers(1, "k") or (0,)
     limit = 1 << 30
     return node.call(ops.trilu, x, upper=node.flag("upper", True), k=max(-limit, min(limit, k[0])))
@@ -316,21 +368,20 @@ def _center_crop_pad(node: Node) -> Results:
     """Each axis cut or padded around its centre; of an odd difference the larger half lies at the end."""
     x = node.input(0)
     shape = node.shape(x)
-    wanted = node.static_integers(1, "the shape") or ()
+    wanted = node.dims(1, "the shape") or ()
     axes = [node.axis(axis, len(shape)) for axis in node.integers("axes", range(len(shape)))]
-    if len(wanted) != len(axes) or min(wanted, default=0) < 0:
+    if len(wanted) != len(axes) or any(isinstance(dim, int) and dim < 0 for dim in wanted):
         node.invalid(f"the shape must be {len(axes)} numbers of at least 0, not {list(wanted)}")
-    pads = [[0] * len(shape), [0] * len(shape)]
+    begins: list[Dim] = [0] * len(shape)
+    before, after, ends = list(begins), list(begins), list(shape)
     for axis, size in zip(axes, wanted, strict=True):
-        dim = shape[axis]
-        if not isinstance(dim, int):
-            node.unsupported(f"axis {axis} must be a number, not {dim}; fix the input's shape")
-        change = abs(size - dim)
-        halves = (change // 2, change - change // 2)
-        pads[0][axis], pads[1][axis] = (half if size > dim else -half for half in halves)
-    x = _cropped(node, x, pads[0], pads[1])
-    before, after = (tuple(max(pad, 0) for pad in side) for side in pads)
-    return node.call(ops.pad, x, before=before, after=after, value=0) if any(before) or any(after) else x
+        cut, added = maximum(shape[axis] - size, 0), maximum(size - shape[axis], 0)
+        begins[axis] = floordiv(cut, 2)
+        ends[axis] = shape[axis] - (cut - begins[axis])
+        before[axis] = floordiv(added, 2)
+        after[axis] = added - before[axis]
+    x = node.call(ops.slice_, x, begins=tuple(begins), ends=tuple(ends), steps=(1,) * len(shape))
+    return node.call(ops.pad, x, before=tuple(before), after=tuple(after), value=0)
 
 
 def _reverse_sequence(node: Node) -> Results:
