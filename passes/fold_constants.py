@@ -16,6 +16,7 @@ from aotc.passes.options import Options
 from aotc.passes.weights import Weights
 
 SMALL = 1 << 16  # results of up to so many bytes are always folded
+WIDENING = ("cast", "dequantise")  # weights that are stored narrow are folded: kernels read the wide ones
 FROM_NOTHING = 1 << 10  # and of operators without arguments (full, arange), which are cheap to compute on the spot
 
 
@@ -62,6 +63,8 @@ def _worthwhile(node: Call, arrays: list[np.ndarray]) -> bool:
     size = sum(math.prod(result.static_shape()) * result.itemsize for result in results)
     if not arrays:
         return size <= FROM_NOTHING
+    if cast(OpDef, node.op).name in WIDENING and results[0].size <= max(array.size for array in arrays):  # type: ignore[operator]
+        return True
     return size <= max(SMALL, sum(array.nbytes for array in arrays))
 
 

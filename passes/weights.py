@@ -6,8 +6,16 @@ from collections.abc import Callable, Iterable
 
 import numpy as np
 
+from aotc.cache_dir import cache_dir
+from aotc.ir.arrays import release, spilled
 from aotc.ir.expr import Constant, Expr, Module, Parameter
 from aotc.ir.visitor import all_functions, post_order
+
+
+IN_MEMORY = 1 << 27
+"""Bytes of computed weights that a pass keeps in memory; those beyond it go to a file, so that a build needs little more than
+the largest weight."""
+SMALL = 1 << 16  # bytes; arrays up to this size stay in memory
 
 
 class Weights:
@@ -19,6 +27,7 @@ class Weights:
         self.taken = {node.name for node in post_order(*bodies) if isinstance(node, Parameter)}
         self.made: dict[tuple[object, ...], Parameter] = {}
         self.sources: list[Expr] = []  # keeps what ``made`` names by identity alive
+        self.in_memory = 0
 
     def derive(self, sources: Iterable[Expr], what: str, compute: Callable[[], np.ndarray], details: object = None) -> Parameter:
         """The parameter that ``compute`` makes from ``sources``. ``what``, a part of its name, and ``details`` say exactly
@@ -27,8 +36,19 @@ class Weights:
         key = (what, repr(details), *(id(source) for source in sources))
         if key not in self.made:
             self.sources += sources
-            self.made[key] = Parameter(self._name(sources, what), np.asarray(compute(), order="C"))
+            self.made[key] = Parameter(self._name(sources, what), self._kept(compute()))
+            for source in sources:
+                data = array_of(source)
+                if data is not None:
+                    release(data)
         return self.made[key]
+
+    def _kept(self, data: np.ndarray) -> np.ndarray:
+        data = np.asarray(data)
+        if data.nbytes > SMALL and self.in_memory + data.nbytes > IN_MEMORY:
+            return spilled(data, cache_dir())
+        self.in_memory += data.nbytes
+        return np.asarray(data, order="C")
 
     def _name(self, sources: list[Expr], what: str) -> str:
         named = [source.name for source in sources if isinstance(source, Parameter)]

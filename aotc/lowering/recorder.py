@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from aotc.errors import UnsupportedModel
+from aotc.ir.arrays import pieces
 from aotc.ir.dims import Dim, DimExpr, Symbol, symbol, symbols_of
 from aotc.ir.types import TensorType
 from aotc.lowering import memory, plan
@@ -27,7 +28,10 @@ class Weights:
     def add(self, array: np.ndarray | np.generic) -> int:
         """The byte offset of ``array``, a multiple of the alignment."""
         array = np.ascontiguousarray(array)
-        digest = hashlib.sha256(array.reshape(-1).view(np.uint8).data).digest() + array.nbytes.to_bytes(8, "little")
+        hashed = hashlib.sha256()
+        for piece in pieces(array):
+            hashed.update(piece)
+        digest = hashed.digest() + array.nbytes.to_bytes(8, "little")
         if digest not in self.offsets:
             offset = memory.align(self.size)
             self.offsets[digest] = offset

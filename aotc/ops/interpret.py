@@ -10,7 +10,20 @@ import numpy as np
 from aotc.errors import InvalidModel
 from aotc.ir.dims import Dim, Symbol, as_symbol, bounds, evaluate, symbols_of
 from aotc.ir.expr import (
-    Call, Constant, Expr, Function, If, Let, Loop, Parameter, Tuple, TupleGetItem, Var, attributes_of, children, defined_symbols,
+    Call,
+    Constant,
+    Expr,
+    Function,
+    If,
+    Let,
+    Loop,
+    Parameter,
+    Tuple,
+    TupleGetItem,
+    Var,
+    attributes_of,
+    children,
+    defined_symbols,
 )  # fmt: skip
 from aotc.ir.symbols import schedule, symbols_defined
 from aotc.ir.types import TensorType, Type, flatten

@@ -58,8 +58,8 @@ def single(program: Program, stage: Stage, box: Box | None = None) -> tirx.Stmt:
     per_element = rowwise.work_of(program, stage) / max(size_of(stage.axes), 1)
     if reduction is not None and reduction.vector_axis != "spatial":
         return tasks_over(_size(code.axes), per_element, lambda _, row: reduction.element(unravel(row, code.axes)))
-    if not code.axes:
-        return code.store_all({})
+    if not code.axes:  # one task: what stands at the root without a loop would become a kernel a statement
+        return tasks_over(const(1), per_element, lambda _, row: code.store_all({}))
     *outer, inner = code.axes
 
     def part(env: Any, low: Expr, extent: Expr) -> tirx.Stmt:

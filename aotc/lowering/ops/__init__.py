@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from aotc.lowering.ops import conv, elementwise, fold, index, linear, norm, pool, quantise, recurrent, reduce, resize, sampling, shape, signal, small
+from aotc.lowering.ops import conv, elementwise, fold, index, linear, norm, pool, quantise, random, recurrent, reduce, resize, sampling, shape, signal, small, tree
 from aotc.lowering.ops.common import Expression
 
-FAMILIES = (elementwise, small, quantise, linear, conv, pool, norm, reduce, shape, index, resize, sampling, fold, signal, recurrent)
+FAMILIES = (elementwise, small, quantise, linear, conv, pool, norm, reduce, shape, index, resize, sampling, fold, signal, tree, random, recurrent)
 
 
 def _joined() -> dict[str, Expression]:

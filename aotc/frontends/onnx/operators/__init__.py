@@ -12,8 +12,10 @@ from aotc.frontends.onnx.operators import (
     elementwise,
     index,
     linear,
+    ml,
     norm,
     quantise,
+    random,
     recurrent,
     reduce,
     resize,
@@ -24,17 +26,21 @@ from aotc.frontends.onnx.operators import (
 from aotc.frontends.onnx.operators.cases import CASES
 
 
-def _join(*families: dict[str, Handler]) -> dict[tuple[str, str], Handler]:
+ML = "ai.onnx.ml"
+
+
+def _join(domain: str, *families: dict[str, Handler]) -> dict[tuple[str, str], Handler]:
     joined: dict[tuple[str, str], Handler] = {}
     for family in families:
         for name, handler in family.items():
-            if ("", name) in joined:
+            if (domain, name) in joined:
                 raise ValueError(f"two handlers are there for {name}")
-            joined["", name] = CASES[name](handler) if name in CASES else handler
+            joined[domain, name] = CASES[name](handler) if not domain and name in CASES else handler
     return joined
 
 
 HANDLERS: dict[tuple[str, str], Handler] = _join(
+    "",
     elementwise.HANDLERS,
     linear.HANDLERS,
     einsum.HANDLERS,
@@ -50,5 +56,6 @@ HANDLERS: dict[tuple[str, str], Handler] = _join(
     signal.HANDLERS,
     control.HANDLERS,
     recurrent.HANDLERS,
-)
+    random.HANDLERS,
+) | _join(ML, ml.HANDLERS)
 """By domain ('' is ONNX's own) and operator."""

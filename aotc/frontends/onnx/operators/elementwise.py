@@ -7,6 +7,7 @@ from typing import Any
 
 from aotc import ops
 from aotc.frontends.onnx.node import Handler, Node, Results
+from aotc.frontends.onnx.operators.random import dropped
 from aotc.frontends.onnx.tensors import dtype_of
 from aotc.ir.expr import Expr
 from aotc.ir.types import FLOATS
@@ -120,11 +121,14 @@ def _identity(node: Node) -> Results:
 
 
 def _dropout(node: Node) -> Results:
-    """Outside of training the data passes, and the mask keeps everything."""
+    """Outside of training the data passes, and the mask keeps everything. The ratio is an attribute before opset 12."""
     x = node.input(0)
     training = node.static_array(2, "training_mode") if node.opset >= 12 else None
     if training is not None and bool(training.any()):
-        node.unsupported("training_mode is on; export the model for inference")
+        ratio = node.optional(1)
+        known = None if ratio is None else node.known.get(ratio)
+        rate: Expr | float = 0.5 if ratio is None else ratio if known is None else float(known.reshape(-1)[0])
+        return list(dropped(node, x, rate)) if rate != 0.0 else [x, node.call(ops.full, shape=node.shape(x), value=True, dtype="bool")]
     if not node.wants(1):
         return x
     dtype = node.dtype(x) if node.opset < 10 else "bool"
