@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import cast
 
 import numpy as np
 
@@ -11,6 +12,7 @@ from aotc.ir.expr import Call, Constant, Expr, Function, If, Module, Parameter, 
 from aotc.ir.symbols import is_planned
 from aotc.ir.types import TupleType, flatten
 from aotc.ir.visitor import rewrite_module, substitute
+from aotc.ops.base import OpDef
 from aotc.ops.interpret import evaluate_call
 from aotc.passes.options import Options
 from aotc.passes.weights import Weights

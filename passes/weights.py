@@ -11,7 +11,6 @@ from aotc.ir.arrays import release, spilled
 from aotc.ir.expr import Constant, Expr, Module, Parameter
 from aotc.ir.visitor import all_functions, post_order
 
-
 IN_MEMORY = 1 << 27
 """Bytes of computed weights that a pass keeps in memory; those beyond it go to a file, so that a build needs little more than
 the largest weight."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from types import ModuleType
 
 from aotc.ops import conv as conv_family
-from aotc.ops import elementwise, index, linear, norm, pool, random, recurrent, reduce, sampling, shape, signal, small, tree
+from aotc.ops import elementwise, index, linear, norm, pool, random, recurrent, reduce, sampling, select, shape, signal, small, tree
 from aotc.ops import fold as fold_family
 from aotc.ops import quantise as quantise_family
 from aotc.ops import resize as resize_family
@@ -28,16 +28,17 @@ from aotc.ops.pool import adaptive_max_pool as adaptive_max_pool
 from aotc.ops.pool import avg_pool as avg_pool
 from aotc.ops.pool import max_pool as max_pool
 from aotc.ops.pool import max_pool_with_indices as max_pool_with_indices
-from aotc.ops.random import random_bits as random_bits
-from aotc.ops.recurrent import *  # noqa: F403
 from aotc.ops.quantise import dequantise as dequantise
 from aotc.ops.quantise import integer_conv as integer_conv
 from aotc.ops.quantise import integer_matmul as integer_matmul
 from aotc.ops.quantise import quantise as quantise
 from aotc.ops.quantise import requantise as requantise
+from aotc.ops.random import random_bits as random_bits
+from aotc.ops.recurrent import *  # noqa: F403
 from aotc.ops.reduce import *  # noqa: F403
 from aotc.ops.resize import resize as resize
 from aotc.ops.sampling import *  # noqa: F403
+from aotc.ops.select import *  # noqa: F403
 from aotc.ops.shape import *  # noqa: F403
 from aotc.ops.signal import *  # noqa: F403
 from aotc.ops.small import *  # noqa: F403
@@ -69,6 +70,7 @@ ALL: dict[str, OpDef] = _join(
     index,
     resize_family,
     sampling,
+    select,
     fold_family,
     signal,
     tree,

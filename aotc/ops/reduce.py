@@ -8,11 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
 from aotc.errors import InvalidModel
+from aotc.ir.dims import Dim, bounds
 from aotc.ir.expr import Attributes
 from aotc.ir.types import FLOATS, TensorType, TupleType
 from aotc.ops.base import Fusion, OpDef, format_shape, normalise_axis
@@ -52,7 +53,7 @@ class CumsumAttributes(Attributes):
 
 @dataclass(frozen=True, slots=True)
 class TopKAttributes(Attributes):
-    k: int
+    k: Dim
     axis: int = -1
     largest: bool = True
     sorted: bool = True
@@ -181,7 +182,8 @@ def _top_k_relation(types: Sequence[TensorType], attrs: TopKAttributes) -> Tuple
         raise InvalidModel("takes a tensor of rank 1 or more, not a scalar")
     axis = normalise_axis(attrs.axis, x.rank)
     dim = x.shape[axis]
-    if attrs.k < 0 or (isinstance(dim, int) and attrs.k > dim):
+    least, excess = bounds(attrs.k)[1], bounds(attrs.k - dim)[0]
+    if (least is not None and least < 0) or (excess is not None and excess > 0):
         raise InvalidModel(f"k must be from 0 to {dim}, the length of axis {attrs.axis} of {format_shape(x.shape)}, not {attrs.k}")
     shape = (*x.shape[:axis], attrs.k, *x.shape[axis + 1 :])
     return TupleType((TensorType(shape, x.dtype, x.device), TensorType(shape, "int64", x.device)))
@@ -194,7 +196,7 @@ def _top_k(attrs: TopKAttributes, x: np.ndarray) -> tuple[np.ndarray, np.ndarray
         order = np.flip(order, attrs.axis)
     else:
         order = np.argsort(x, axis=attrs.axis, kind="stable")
-    indices = np.take(order, np.arange(attrs.k), axis=attrs.axis).astype("int64")
+    indices = np.take(order, np.arange(cast(int, attrs.k)), axis=attrs.axis).astype("int64")
     return np.take_along_axis(x, indices, axis=attrs.axis), indices
 
 

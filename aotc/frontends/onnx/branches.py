@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
+from aotc import ops
 from aotc.errors import UnsupportedModel
 from aotc.frontends.onnx.bodies import Body, captured_by, merged_dim, tensor_types
 from aotc.frontends.onnx.dynamic import Dynamic
@@ -18,9 +20,28 @@ def branches(dynamic: Dynamic, bodies: Sequence[Body], conditions: Sequence[Expr
 
     Raises UnsupportedModel where results differ in number, dtype or rank.
     """
+    bodies = _with_equal_ranks(bodies)
     args = [*dict.fromkeys([*captured_by(*bodies), *conditions])]
     result = _chain(dynamic, bodies, [args.index(condition) for condition in conditions], args, args, origin)
     return [TupleGetItem(result, i, origin) for i in range(len(flatten(result.type)))]
+
+
+def _with_equal_ranks(bodies: Sequence[Body]) -> list[Body]:
+    """Results of one element in one rank: exporters leave a scalar here and one element there, and it does not matter after."""
+    ranks = [
+        max((t.rank for t in types), default=0) for types in zip(*(tensor_types(body.results, "a branch") for body in bodies), strict=False)
+    ]
+    return [
+        replace(body, results=tuple(_raised(x, rank) for x, rank in zip(body.results, ranks, strict=False)) + body.results[len(ranks) :])
+        for body in bodies
+    ]
+
+
+def _raised(x: Expr, rank: int) -> Expr:
+    type_ = x.type
+    if isinstance(type_, TensorType) and type_.rank < rank and type_.size == 1:
+        return ops.reshape(x, shape=(1,) * rank)
+    return x
 
 
 def _chain(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -311,20 +312,40 @@ class _Graphs:
         inner = self._inner(boundary)
         inner.names.update(zip((value.name for value in graph.input), params, strict=True))
         before = self.importer.dynamic.begin()
-        outputs = self.importer.graph(graph, inner)
-        if any(isinstance(output, _Unavailable) for output in outputs):
-            raise _Told
+        try:
+            outputs = self.importer.graph(graph, inner)
+            if any(isinstance(output, _Unavailable) for output in outputs):
+                raise _Told
+        except BaseException:
+            self.importer.dynamic.frames.pop()
+            raise
         return self._closed(params, cast("list[Expr]", outputs), boundary, before)
 
     def cases(self, index: int, chosen: Sequence[np.ndarray], conditions: Sequence[Expr]) -> list[Expr]:
-        return branches(self.importer.dynamic, [self._case(index, value) for value in chosen], conditions, self.origin)
+        bodies: list[Body] = []
+        holding: list[Expr] = []
+        reason: InvalidModel | None = None
+        for value, condition in itertools.zip_longest(chosen, conditions):
+            try:
+                bodies.append(self._case(index, value))
+            except InvalidModel as error:  # such an answer does not fit the input: a right one will come
+                reason = error
+                continue
+            holding += [] if condition is None else [condition]
+        if not bodies:
+            raise cast(InvalidModel, reason)
+        return branches(self.importer.dynamic, bodies, holding[: len(bodies) - 1], self.origin)
 
     def _case(self, index: int, value: np.ndarray) -> Body:
         boundary = Boundary(self.importer.known)
         inputs = [None if each is None else boundary.inside(each) for each in self.inputs]
         inputs[index] = Constant(value, self.origin)
         before = self.importer.dynamic.begin()
-        results = self.importer.results(self.proto, inputs, self._inner(boundary))
+        try:
+            results = self.importer.results(self.proto, inputs, self._inner(boundary))
+        except BaseException:
+            self.importer.dynamic.frames.pop()
+            raise
         return self._closed((), cast("list[Expr]", [each for each in results if each is not None]), boundary, before)
 
     def _inner(self, boundary: Boundary | None) -> _Scope:

@@ -2,10 +2,48 @@
 
 from __future__ import annotations
 
-from aotc.lowering.ops import conv, elementwise, fold, index, linear, norm, pool, quantise, random, recurrent, reduce, resize, sampling, shape, signal, small, tree
+from aotc.lowering.ops import (
+    conv,
+    elementwise,
+    fold,
+    index,
+    linear,
+    norm,
+    pool,
+    quantise,
+    random,
+    recurrent,
+    reduce,
+    resize,
+    sampling,
+    select,
+    shape,
+    signal,
+    small,
+    tree,
+)
 from aotc.lowering.ops.common import Expression
 
-FAMILIES = (elementwise, small, quantise, linear, conv, pool, norm, reduce, shape, index, resize, sampling, fold, signal, tree, random, recurrent)
+FAMILIES = (
+    elementwise,
+    small,
+    quantise,
+    linear,
+    conv,
+    pool,
+    norm,
+    reduce,
+    shape,
+    index,
+    resize,
+    sampling,
+    select,
+    fold,
+    signal,
+    tree,
+    random,
+    recurrent,
+)
 
 
 def _joined() -> dict[str, Expression]:

@@ -72,15 +72,16 @@ def _nothing(dtype: str, *i: Expr) -> Expr:
 
 
 def top_k(attrs: Any, inputs: list[te.Tensor], results: list[TensorType], scope: Scope) -> list[te.Tensor]:
-    x, k = inputs[0], int(attrs.k)
+    x, k = inputs[0], scope.expr(attrs.k)
     shape = common.extents(scope, results[0].shape)
-    if k == 0:
+    if attrs.k == 0:
         return [common.compute(shape, partial(_nothing, t.dtype), "top_k") for t in results]
     axis = attrs.axis % len(x.shape)
     outer = [dim for position, dim in enumerate(results[0].shape) if position != axis]
 
     def body(source: Any, values: Any, indices: Any) -> None:
-        with rows(scope, outer, scope.dim(x.shape[axis])) as row:
+        some = k > int_constant(0) if isinstance(k, tirx.Var) else tirx.const(True, "bool")
+        with rows(scope, outer, scope.dim(x.shape[axis])) as row, T.If(some), T.Then():
 
             def place(position: Expr) -> list[Expr]:
                 return [*row[:axis], position, *row[axis:]]
@@ -93,15 +94,16 @@ def top_k(attrs: Any, inputs: list[te.Tensor], results: list[TensorType], scope:
 
             with T.serial(0, k) as i:
                 heap.put(i, source[place(i)], cast(i, "int64"))
-            with T.serial(0, k // 2) as i:
-                take(k // 2 - 1 - i)
-                heap.sink(k // 2 - 1 - i, int_constant(k), value, index)
+            half = tirx.floordiv(k, int_constant(2))
+            with T.serial(0, half) as i:
+                take(half - 1 - i)
+                heap.sink(half - 1 - i, k, value, index)
             with T.serial(0, x.shape[axis] - k) as i:
                 value[0] = source[place(i + k)]
                 index[0] = cast(i + k, "int64")
                 root = place(int_constant(0))
                 with T.If(_comes_first(attrs.largest, value[0], index[0], values[root], indices[root])), T.Then():
-                    heap.sink(int_constant(0), int_constant(k), value, index)
+                    heap.sink(int_constant(0), k, value, index)
             with T.serial(0, k - 1) as i:
                 last = k - 1 - i
                 take(last)

@@ -12,6 +12,7 @@ from aotc.frontends.onnx.operators import (
     elementwise,
     index,
     linear,
+    microsoft,
     ml,
     norm,
     quantise,
@@ -20,13 +21,14 @@ from aotc.frontends.onnx.operators import (
     reduce,
     resize,
     sampling,
+    select,
     shape,
     signal,
 )
 from aotc.frontends.onnx.operators.cases import CASES
 
-
 ML = "ai.onnx.ml"
+MICROSOFT = "com.microsoft"
 
 
 def _join(domain: str, *families: dict[str, Handler]) -> dict[tuple[str, str], Handler]:
@@ -39,23 +41,28 @@ def _join(domain: str, *families: dict[str, Handler]) -> dict[tuple[str, str], H
     return joined
 
 
-HANDLERS: dict[tuple[str, str], Handler] = _join(
-    "",
-    elementwise.HANDLERS,
-    linear.HANDLERS,
-    einsum.HANDLERS,
-    conv.HANDLERS,
-    norm.HANDLERS,
-    quantise.HANDLERS,
-    reduce.HANDLERS,
-    shape.HANDLERS,
-    constants.HANDLERS,
-    index.HANDLERS,
-    resize.HANDLERS,
-    sampling.HANDLERS,
-    signal.HANDLERS,
-    control.HANDLERS,
-    recurrent.HANDLERS,
-    random.HANDLERS,
-) | _join(ML, ml.HANDLERS)
+HANDLERS: dict[tuple[str, str], Handler] = (
+    _join(
+        "",
+        elementwise.HANDLERS,
+        linear.HANDLERS,
+        einsum.HANDLERS,
+        conv.HANDLERS,
+        norm.HANDLERS,
+        quantise.HANDLERS,
+        reduce.HANDLERS,
+        shape.HANDLERS,
+        constants.HANDLERS,
+        index.HANDLERS,
+        resize.HANDLERS,
+        sampling.HANDLERS,
+        select.HANDLERS,
+        signal.HANDLERS,
+        control.HANDLERS,
+        recurrent.HANDLERS,
+        random.HANDLERS,
+    )
+    | _join(ML, ml.HANDLERS)
+    | _join(MICROSOFT, microsoft.HANDLERS)
+)
 """By domain ('' is ONNX's own) and operator."""

@@ -128,7 +128,8 @@ def _dropout(node: Node) -> Results:
         ratio = node.optional(1)
         known = None if ratio is None else node.known.get(ratio)
         rate: Expr | float = 0.5 if ratio is None else ratio if known is None else float(known.reshape(-1)[0])
-        return list(dropped(node, x, rate)) if rate != 0.0 else [x, node.call(ops.full, shape=node.shape(x), value=True, dtype="bool")]
+        both = list(dropped(node, x, rate))
+        return both if node.wants(1) else both[:1]
     if not node.wants(1):
         return x
     dtype = node.dtype(x) if node.opset < 10 else "bool"

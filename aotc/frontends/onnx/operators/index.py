@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import numpy as np
-
 from aotc import ops
 from aotc.frontends.onnx.node import Handler, Node, Results
 from aotc.frontends.onnx.operators import run_time
-from aotc.ir.dims import Dim, product
+from aotc.ir.dims import Dim
 
 REDUCTIONS = ("none", "add", "mul", "min", "max")
 
@@ -62,20 +60,6 @@ def _depth(node: Node) -> Dim:
     return depth.reshape(-1)[0] if depth.dtype == object else int(depth.reshape(-1)[0])
 
 
-def _compress(node: Node) -> Results:
-    """The slices, or elements where no axis is given, that a known condition marks."""
-    x = node.input(0)
-    condition = node.static_array(1, "the condition")
-    if condition is None or condition.ndim != 1:
-        node.invalid("the condition must be booleans in one axis")
-    axis = 0
-    if node.has("axis"):
-        axis = node.axis(node.integer("axis"), node.rank(x))
-    else:
-        x = node.call(ops.reshape, x, shape=(product(node.shape(x)),))
-    return node.call(ops.gather, x, node.constant(np.flatnonzero(condition), "int64"), axis=axis)
-
-
 HANDLERS: dict[str, Handler] = {
     "Gather": _gather,
     "GatherElements": _gather_elements,
@@ -84,5 +68,4 @@ HANDLERS: dict[str, Handler] = {
     "ScatterElements": _scatter_elements,
     "ScatterND": _scatter_nd,
     "OneHot": _one_hot,
-    "Compress": _compress,
 }

@@ -8,7 +8,7 @@ from aotc.ir.expr import Expr
 from aotc.ops.base import OpDef
 
 
-def _uniform(node: Node, operator: OpDef, args: list[Expr], **attrs: object) -> Expr:
+def uniform(node: Node, operator: OpDef, args: list[Expr], **attrs: object) -> Expr:
     """The call in the widest of the arguments' dtypes, and its result in the first one's."""
     dtypes = [node.dtype(arg) for arg in args]
     widest = max(dtypes, key=lambda dtype: int(dtype.removeprefix("float") or 0) if dtype.startswith("float") else 0)
@@ -22,11 +22,11 @@ def _batch_norm(node: Node) -> Results:
         node.unsupported("it is in training mode; export the model for inference")
     if node.opset < 9 and not node.flag("spatial", True):
         node.unsupported("spatial=0 normalises each position on its own; aotc has the form by channel only")
-    return _uniform(node, ops.batch_norm, [node.input(i) for i in range(5)], epsilon=node.number("epsilon", 1e-5))
+    return uniform(node, ops.batch_norm, [node.input(i) for i in range(5)], epsilon=node.number("epsilon", 1e-5))
 
 
 def _instance_norm(node: Node) -> Results:
-    return _uniform(node, ops.instance_norm, [node.input(i) for i in range(3)], epsilon=node.number("epsilon", 1e-5))
+    return uniform(node, ops.instance_norm, [node.input(i) for i in range(3)], epsilon=node.number("epsilon", 1e-5))
 
 
 def _group_norm(node: Node) -> Results:
@@ -35,7 +35,7 @@ def _group_norm(node: Node) -> Results:
     groups = node.integer("num_groups")
     if node.opset < 21:
         gamma, beta = (_per_channel(node, x, vector, groups) for vector in (gamma, beta))
-    return _uniform(node, ops.group_norm, [x, gamma, beta], groups=groups, epsilon=node.number("epsilon", 1e-5))
+    return uniform(node, ops.group_norm, [x, gamma, beta], groups=groups, epsilon=node.number("epsilon", 1e-5))
 
 
 def _per_channel(node: Node, x: Expr, vector: Expr, groups: int) -> Expr:
@@ -54,17 +54,18 @@ def _layer_norm(node: Node) -> Results:
     bias = node.optional(2)
     dtype, shape = node.dtype(x), node.shape(x)[axis:]
     beta = node.call(ops.full, shape=shape, value=0.0, dtype=dtype) if bias is None else _full_vector(node, x, bias, axis)
-    y = _uniform(node, ops.layer_norm, [x, gamma, beta], axis=axis, epsilon=node.number("epsilon", 1e-5))
-    return [y, *_statistics(node, x, axis)] if node.wants(1) or node.wants(2) else y
+    y = uniform(node, ops.layer_norm, [x, gamma, beta], axis=axis, epsilon=node.number("epsilon", 1e-5))
+    return [y, *statistics(node, x, axis)] if node.wants(1) or node.wants(2) else y
 
 
-def _statistics(node: Node, x: Expr, axis: int) -> list[Expr]:
-    """The mean and the reciprocal standard deviation, in float32 unless the data is float64."""
+def statistics(node: Node, x: Expr, axis: int, centred: bool = True) -> list[Expr]:
+    """The mean and the reciprocal standard deviation (root of the mean square where not ``centred``), in float32 unless the data
+    is float64."""
     axes = tuple(range(axis, node.rank(x)))
     wide = node.call(ops.cast, x, dtype="float32") if node.dtype(x) == "float16" else x
     mean = node.call(ops.mean, wide, axes=axes, keepdims=True)
-    centred = node.call(ops.subtract, wide, mean)
-    variance = node.call(ops.mean, node.call(ops.multiply, centred, centred), axes=axes, keepdims=True)
+    parts = node.call(ops.subtract, wide, mean) if centred else wide
+    variance = node.call(ops.mean, node.call(ops.multiply, parts, parts), axes=axes, keepdims=True)
     epsilon = node.constant(node.number("epsilon", 1e-5), node.dtype(wide))
     return [mean, node.call(ops.rsqrt, node.call(ops.add, variance, epsilon))]
 
@@ -83,7 +84,7 @@ def _rms_norm(node: Node) -> Results:
     x = node.input(0)
     axis = node.axis(node.integer("axis", -1), node.rank(x))
     gamma = _full_vector(node, x, node.input(1), axis)
-    return _uniform(node, ops.rms_norm, [x, gamma], axis=axis, epsilon=node.number("epsilon", 1e-5))
+    return uniform(node, ops.rms_norm, [x, gamma], axis=axis, epsilon=node.number("epsilon", 1e-5))
 
 
 def _lrn(node: Node) -> Results:

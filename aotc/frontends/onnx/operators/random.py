@@ -5,6 +5,8 @@ from __future__ import annotations
 import hashlib
 import struct
 
+from onnx import AttributeProto
+
 from aotc import ops
 from aotc.frontends.onnx.node import Handler, Node, Results
 from aotc.frontends.onnx.tensors import dtype_of
@@ -15,7 +17,10 @@ from aotc.ops.random import normal, uniform
 
 def key_of(node: Node) -> tuple[int, int]:
     """Two words from the seed, or from the node's name."""
-    text = struct.pack("<f", node.number("seed")) if node.has("seed") else node.origin.encode()
+    text = node.origin.encode()
+    if node.has("seed"):
+        seed = node.attributes["seed"]  # a float, of Dropout an integer
+        text = struct.pack("<f", seed.f) if seed.type == AttributeProto.FLOAT else struct.pack("<q", seed.i)
     low, high = struct.unpack("<II", hashlib.sha256(text).digest()[:8])
     return low, high
 
@@ -82,7 +87,11 @@ def dropped(node: Node, x: Expr, ratio: Expr | float) -> tuple[Expr, Expr]:
     """Dropout in training: the scaled data, and the mask of what was kept."""
     dtype = _computed(node.dtype(x))
     one = node.constant(1.0, dtype)
-    rate = node.constant(ratio, dtype) if isinstance(ratio, float) else node.call(ops.cast, node.call(ops.reshape, ratio, shape=()), dtype=dtype)
+    rate = (
+        node.constant(ratio, dtype)
+        if isinstance(ratio, float)
+        else node.call(ops.cast, node.call(ops.reshape, ratio, shape=()), dtype=dtype)
+    )
     mask = node.call(ops.greater_equal, uniform(node.shape(x), key_of(node), dtype, origin=node.origin), rate)
     scale = node.call(ops.divide, one, node.call(ops.subtract, one, rate))
     scaled = node.call(ops.multiply, node.call(ops.cast, x, dtype=dtype), scale)
