@@ -15,6 +15,7 @@ SHOWN = 5  # node names per operator
 
 _HINTS = {
     "com.microsoft": "ONNX Runtime's optimiser wrote this; pass the model from before it",
+    "com.microsoft.nchwc": "ONNX Runtime's optimiser wrote this for one CPU; save the optimised model at the level ORT_ENABLE_EXTENDED",
     "ai.onnx.ml": "classical machine learning is outside of aotc; cut it off the graph",
 }
 _DEFAULT_HINT = "express it by other operators, define it as a custom operator (docs/custom_operators.md), or cut it off the graph and compute it in the application"

@@ -13,6 +13,8 @@ from aotc.frontends.onnx.operators import (
     index,
     linear,
     microsoft,
+    microsoft_attention,
+    microsoft_quantised,
     ml,
     norm,
     quantise,
@@ -50,6 +52,7 @@ HANDLERS: dict[tuple[str, str], Handler] = (
         conv.HANDLERS,
         norm.HANDLERS,
         quantise.HANDLERS,
+        microsoft.OWN_DOMAIN,
         reduce.HANDLERS,
         shape.HANDLERS,
         constants.HANDLERS,
@@ -63,6 +66,6 @@ HANDLERS: dict[tuple[str, str], Handler] = (
         random.HANDLERS,
     )
     | _join(ML, ml.HANDLERS)
-    | _join(MICROSOFT, microsoft.HANDLERS)
+    | _join(MICROSOFT, microsoft.HANDLERS, microsoft_attention.HANDLERS, microsoft_quantised.HANDLERS)
 )
 """By domain ('' is ONNX's own) and operator."""
