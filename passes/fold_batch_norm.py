@@ -82,7 +82,8 @@ def _scale(node: Call, uses: Uses, weights: Weights) -> Expr | None:
     y, factor = node.args
     if not _scalable(y, uses) or node.type != y.type:
         return None
-    scale = _per_channel(factor, y)
+    layer = cast(Call, cast(Call, y).args[0]) if ops.add.is_call(y) else cast(Call, y)
+    scale = _per_channel(factor, layer)
     if scale is None:
         return None
     if node.op.name == "divide":
@@ -90,15 +91,14 @@ def _scale(node: Call, uses: Uses, weights: Weights) -> Expr | None:
             return None
         scale = 1 / scale
     what = "inverse" if node.op.name == "divide" else "scaled"
-    assert isinstance(y, Call)
     if ops.add.is_call(y):
-        layer, bias = cast(Call, y.args[0]), y.args[1]
+        bias = cast(Call, y).args[1]
         shift = _per_channel(bias, layer)
         assert shift is not None
         scaled = _scaled_layer(layer, factor, scale, what, weights)
         moved = None if scaled is None else _bias([bias, factor], shift * scale, what, scaled, weights)
         return None if scaled is None or moved is None else ops.add(scaled, moved, origin=y.origin or node.origin)
-    return _scaled_layer(y, factor, scale, what, weights)
+    return _scaled_layer(layer, factor, scale, what, weights)
 
 
 def _shift(node: Call, uses: Uses, weights: Weights) -> Expr | None:
