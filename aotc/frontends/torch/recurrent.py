@@ -130,7 +130,6 @@ def _whole(name: str, function: Callable[..., Any]) -> Any:
     ) -> tuple[Tensor, Tensor]:  # fmt: skip
         return function(x, hx, params, has_biases, num_layers, dropout, train, bidirectional, batch_first)
 
-    run.__annotations__ = {key: eval(value) if isinstance(value, str) else value for key, value in run.__annotations__.items()}
     made = torch.library.custom_op(f"aotc::{name}", run, mutates_args=())
     made.register_fake(lambda x, hx, params, *form: (_output(x, hx, form[4]), torch.empty_like(hx)))
     return made
