@@ -55,7 +55,7 @@ def _checked(model: onnx.ModelProto, what: str) -> onnx.ModelProto:
         if not 0 < version < 1 << 31:
             raise InvalidModel(f"{what} imports version {version} of the operators of {domain or 'ai.onnx'!r}")
     newest = onnx.defs.onnx_opset_version()
-    if "" in opsets and opset < MIN_OPSET:
+    if "" in opsets and opset < MIN_OPSET and any(_changed_since(node, opset) for node in model.graph.node):
         raise UnsupportedModel(
             f"{what} is written in opset {opset}; aotc reads {MIN_OPSET} to {newest}. onnx.version_converter.convert_version can raise it"
         )
@@ -68,3 +68,12 @@ def opsets_of(imports: Any) -> dict[str, int]:
     """Opset versions by domain; the default domain is ''. A model without imports means opset 1 of it, as ONNX says."""
     opsets = {"" if entry.domain in DEFAULT_DOMAINS else entry.domain: int(entry.version) for entry in imports}
     return opsets if opsets else {"": 1}
+
+
+def _changed_since(node: onnx.NodeProto, opset: int) -> bool:
+    """Whether a node's operator meant something else in ``opset`` than it does in the oldest that is read here."""
+    try:
+        schemas = [onnx.defs.get_schema(node.op_type, version, node.domain) for version in (opset, MIN_OPSET)]
+    except onnx.defs.SchemaError:
+        return True
+    return bool(node.domain == "" and schemas[0].since_version != schemas[1].since_version)

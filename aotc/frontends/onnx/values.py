@@ -138,7 +138,7 @@ class Known:
             return
         try:
             value = self._compute(expr)
-        except (TypeError, ValueError, ArithmeticError, IndexError, InvalidModel):
+        except (TypeError, ValueError, ArithmeticError, AttributeError, IndexError, InvalidModel):
             return  # it depends on data, or on how two dims compare
         if value is not None:
             self._values[expr] = value

@@ -133,8 +133,8 @@ def _looped(node: Node, body: Body, limit: Dim | None, initial: Expr | None, car
     if always and limit is None:
         node.unsupported("the loop has neither a trip count nor a condition that can become false")
     results = list(body.results[1:])
-    for row in results[len(carried) :]:
-        _refuse_rows_that_vary(node, body, row)
+    for row, declared in zip(results[len(carried) :], _graph(node, "body").output[1 + len(carried) :], strict=True):
+        _refuse_rows_that_vary(node, body, row, declared)
     if not always:
         results = [_scalar(node, going), *results]
         initial = initial if initial is not None else Constant(np.array(True))
@@ -146,7 +146,16 @@ def _looped(node: Node, body: Body, limit: Dim | None, initial: Expr | None, car
     return [TupleGetItem(loop, i, node.origin) for i in range(len(loop.type.fields))]
 
 
-def _refuse_rows_that_vary(node: Node, body: Body, row: Expr) -> None:
+def _take_as_declared(node: Node, row: Expr, declared: onnx.ValueInfoProto) -> None:
+    """Sizes of a row that the graph itself states: taken as facts, and checked at run. Raises Assumption."""
+    dims = declared.type.tensor_type.shape.dim
+    for dim, stated in zip(node.shape(row), dims, strict=False):
+        values = solve_equal(dim, stated.dim_value) if stated.dim_value and node.dynamic.concerns(dim) else None
+        if values and len(dims) == node.rank(row):
+            raise Assumption(values)
+
+
+def _refuse_rows_that_vary(node: Node, body: Body, row: Expr, declared: onnx.ValueInfoProto) -> None:
     own = {name for param in body.params for dim in node.shape(param) for name in symbols_of(dim) if name in node.dynamic.made}
     for dim in node.shape(row):
         if body.mentions(dim) or own & set(symbols_of(dim)):
@@ -182,8 +191,8 @@ def _scanned(node: Node, graph: onnx.GraphProto, states: Sequence[Expr], inputs:
     slices = [Var(f"slice{i}", TensorType(node.shape(x)[1:], node.dtype(x))) for i, x in enumerate(inputs)]
     body = node.graphs.body(graph, [*params, *slices])
     tensor_types(body.results, repr(node.origin))
-    for row in body.results[len(states) :]:
-        _refuse_rows_that_vary(node, body, row)
+    for row, declared in zip(body.results[len(states) :], graph.output[len(states) :], strict=True):
+        _refuse_rows_that_vary(node, body, row, declared)
     captured = list(body.boundary.captured)
     function = _with_iteration(body.function(captured, "body"))
     limit = node.shape(inputs[0])[0]

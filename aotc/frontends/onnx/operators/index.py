@@ -60,6 +60,25 @@ def _depth(node: Node) -> Dim:
     return depth.reshape(-1)[0] if depth.dtype == object else int(depth.reshape(-1)[0])
 
 
+def _tensor_scatter(node: Node) -> Results:
+    """Writes the update into the cache from each batch's own place on, around the end where the mode is circular."""
+    cache, update, begin = node.input(0), node.input(1), node.optional(2)
+    shape, rank = node.shape(update), node.rank(update)
+    axis = node.axis(node.integer("axis", -2), rank)
+    mode = node.text("mode", "linear")
+    if mode not in ("linear", "circular") or axis == 0:
+        node.invalid(f"mode must be linear or circular and the axis not that of the batch, not {mode!r} and {axis}")
+    place = node.call(ops.arange, start=0, step=1, count=shape[axis], dtype="int64")
+    place = node.call(ops.reshape, place, shape=tuple(shape[axis] if i == axis else 1 for i in range(rank)))
+    if begin is not None:
+        first = node.call(ops.reshape, run_time.as_int64(node, begin), shape=tuple(shape[0] if i == 0 else 1 for i in range(rank)))
+        place = node.call(ops.add, place, first)
+    if mode == "circular":
+        length = node.call(ops.reshape, run_time.sizes(node, [node.shape(cache)[axis]]), shape=())
+        place = node.call(ops.modulo, place, length)
+    return node.call(ops.scatter_elements, cache, node.call(ops.broadcast_to, place, shape=shape), update, axis=axis)
+
+
 HANDLERS: dict[str, Handler] = {
     "Gather": _gather,
     "GatherElements": _gather_elements,
@@ -68,4 +87,5 @@ HANDLERS: dict[str, Handler] = {
     "ScatterElements": _scatter_elements,
     "ScatterND": _scatter_nd,
     "OneHot": _one_hot,
+    "TensorScatter": _tensor_scatter,
 }

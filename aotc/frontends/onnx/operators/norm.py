@@ -18,11 +18,30 @@ def uniform(node: Node, operator: OpDef, args: list[Expr], **attrs: object) -> E
 
 
 def _batch_norm(node: Node) -> Results:
-    if node.flag("training_mode") or any(node.wants(i) for i in range(1, 5)):
+    if node.flag("training_mode"):
+        return _batch_norm_in_training(node)
+    if any(node.wants(i) for i in range(1, 5)):
         node.unsupported("it is in training mode; export the model for inference")
     if node.opset < 9 and not node.flag("spatial", True):
         node.unsupported("spatial=0 normalises each position on its own; aotc has the form by channel only")
     return uniform(node, ops.batch_norm, [node.input(i) for i in range(5)], epsilon=node.number("epsilon", 1e-5))
+
+
+def _batch_norm_in_training(node: Node) -> Results:
+    """With the statistics of the batch itself; and the running ones, moved towards these."""
+    x, gamma, beta = (node.input(i) for i in range(3))
+    axes = tuple(axis for axis in range(node.rank(x)) if axis != 1)
+    mean = node.call(ops.mean, x, axes=axes, keepdims=False)
+    column = tuple(-1 if axis == 1 else 1 for axis in range(node.rank(x)))
+    shape = tuple(node.shape(x)[1] if each == -1 else each for each in column)
+    centred = node.call(ops.subtract, x, node.call(ops.reshape, mean, shape=shape))
+    variance = node.call(ops.mean, node.call(ops.multiply, centred, centred), axes=axes, keepdims=False)
+    y = node.call(ops.batch_norm, x, gamma, beta, mean, variance, epsilon=node.number("epsilon", 1e-5))
+    momentum, results = node.number("momentum", 0.9), [y]
+    for running, batch in ((node.input(3), mean), (node.input(4), variance)):
+        old = node.call(ops.multiply, running, node.constant(momentum, node.dtype(running)))
+        results.append(node.call(ops.add, old, node.call(ops.multiply, batch, node.constant(1 - momentum, node.dtype(batch)))))
+    return results
 
 
 def _instance_norm(node: Node) -> Results:

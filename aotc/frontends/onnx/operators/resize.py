@@ -10,6 +10,7 @@ import numpy as np
 
 from aotc import ops
 from aotc.frontends.onnx.node import Handler, Node, Results
+from aotc.frontends.onnx.operators import resize_run_time
 from aotc.frontends.onnx.values import Ratio
 from aotc.ir.dims import Dim, floordiv
 from aotc.ir.expr import Expr
@@ -18,6 +19,8 @@ from aotc.ir.expr import Expr
 def _upsample(node: Node) -> Results:
     """Scales are an attribute before opset 9 and an input after."""
     x = node.input(0)
+    if node.opset >= 9 and not node.is_known(1):
+        node.unsupported("scales that are known only at run time; use Resize of opset 11 or newer")
     scales = node.numbers("scales") if node.opset < 9 else _scales(node, 1)
     return _asymmetric(node, x, scales or ())
 
@@ -28,6 +31,8 @@ def _resize(node: Node) -> Results:
     x = node.input(0)
     rank = node.rank(x)
     axes = [node.axis(axis, rank) for axis in node.integers("axes", range(rank))]
+    if _is_for_the_run(node):
+        return _at_run(node, x, axes)
     scales = _scales(node, 2)
     sizes = node.dims(3, "sizes") if not scales else None
     given: Sequence[object] = scales or sizes or ()
@@ -57,6 +62,27 @@ def _resize(node: Node) -> Results:
         roi=_roi(node, rank, axes) if coordinate == "tf_crop_and_resize" else None,
         antialias=node.flag("antialias"),
     )
+
+
+def _is_for_the_run(node: Node) -> bool:
+    """Whether the positions depend on what only a run knows."""
+    cropping = node.text("coordinate_transformation_mode", "half_pixel") == "tf_crop_and_resize"
+    keeping = node.text("keep_aspect_ratio_policy", "stretch") != "stretch"
+    return not node.is_known(2) or (cropping and not node.is_known(1)) or (keeping and not node.is_known(3))
+
+
+def _at_run(node: Node, x: Expr, axes: Sequence[int]) -> Expr:
+    cropping = node.text("coordinate_transformation_mode", "half_pixel") == "tf_crop_and_resize"
+    roi = resize_run_time.as_real(node, node.input(1)) if cropping else None
+    scales = node.optional(2)
+    if scales is not None and node.type(scales).size != 0:
+        if node.type(scales).size != len(axes):
+            node.invalid(f"scales must have one entry for each of the {len(axes)} axes, not {node.type(scales)}")
+        return resize_run_time.resize(node, x, axes, resize_run_time.as_real(node, scales), roi)
+    new = node.dims(3, "sizes") or ()
+    if len(new) != len(axes):
+        node.invalid(f"sizes must have one entry for each of the {len(axes)} axes, not {len(new)}")
+    return resize_run_time.resize_to(node, x, axes, node.input(3), new, roi)
 
 
 def _call(node: Node, x: Expr, shape: Sequence[Dim], factors: Sequence[float | None], **attrs: object) -> Expr:
