@@ -70,6 +70,11 @@ def reduced_twice(x: Expr) -> Expr:
     return ops.mean(ops.max_(ops.multiply(centred, centred), axes=(1,)), axes=(0,))
 
 
+def cast_then_argmax(x: Expr) -> Expr:
+    whole = ops.cast(ops.multiply(x, scalar(9.0)), dtype="int64")
+    return ops.argmax(ops.cast(whole, dtype="int32"), axis=1)
+
+
 GRAPHS: list[tuple[str, Callable[..., Expr], Sequence[tuple[Dim, ...]]]] = [
     ("gelu", gelu_by_hand, [(7, 33)]),
     ("scores", attention_scores, [(2, 5, 16), (2, 16, 9), (2, 1, 9)]),
@@ -80,6 +85,7 @@ GRAPHS: list[tuple[str, Callable[..., Expr], Sequence[tuple[Dim, ...]]]] = [
     ("sorted", sorted_and_more, [(5, 20)]),
     ("concat", concat_of_many, [(12, 9), (12, 700)]),
     ("reduced_twice", reduced_twice, [(6, 6)]),
+    ("cast_then_argmax", cast_then_argmax, [(6, 40)]),
     ("symbolic gelu", gelu_by_hand, [(B, S)]),
     ("symbolic scores", attention_scores, [(B, S, 16), (B, 16, S), (B, 1, S)]),
     ("symbolic residual_norm", residual_norm, [(B, S, 48), (B, S, 48), (48,), (48,)]),

@@ -56,7 +56,7 @@ def _make(name: str, segmentation: bool, side: int) -> torch.nn.Module:
         options = {"init_weights": True, "aux_logits": False}
     network = getattr(group, name)(weights=None, **options)
     module = (Segmentation if segmentation else Classifier)(network)
-    return settle(enliven(module), [{"image": torch.randn(4, 3, side, side)} for _ in range(2)])
+    return settle(enliven(module), [{"image": torch.randn(16, 3, side, side)} for _ in range(2)])
 
 
 def parameters(name: str) -> int:

@@ -112,15 +112,19 @@ def _batched(b: Builder, x: Expr, count: int, build: Callable[[Expr], Expr]) -> 
     return b.reshape(y, shape_of(y)[1:])
 
 
-def _window(kernel: Any, stride: Any, padding: Any, count: int) -> dict[str, Any]:
-    sizes = _per_axis(kernel, count)
+def _window(x: Expr, kernel: Any, stride: Any, padding: Any, count: int, clip: bool) -> dict[str, Any]:
+    """``clip``, for ceil mode: a window may be longer than its axis, and then takes what there is."""
+    sizes, pads = _per_axis(kernel, count), _per_axis(padding, count)
     steps = _per_axis(stride, count) if stride not in ([], (), None) else sizes
-    return {"kernel": sizes, "strides": steps, "padding": _per_axis(padding, count) * 2}
+    if clip and not any(pads):
+        lengths = shape_of(x)[rank_of(x) - count :]
+        sizes = tuple(min(k, n) if isinstance(n, int) and n > 0 else k for k, n in zip(sizes, lengths, strict=True))
+    return {"kernel": sizes, "strides": steps, "padding": pads * 2}
 
 
 def _max_pool(count: int) -> Recipe:
     def recipe(b: Builder, x: Expr, kernel: Any, stride: Any = (), padding: Any = 0, dilation: Any = 1, ceil_mode: bool = False) -> Expr:
-        window = _window(kernel, stride, padding, count)
+        window = _window(x, kernel, stride, padding, count, ceil_mode and dilation in (1, [1] * count))
         dilations = _per_axis(dilation, count)
         return _batched(b, x, count, lambda x: b.emit(ops.max_pool, x, **window, dilation=dilations, ceil_mode=ceil_mode))
 
@@ -134,7 +138,7 @@ def _max_pool_with_indices(count: int) -> Recipe:
         if 1 not in b.used_outputs:
             return _max_pool(count)(b, x, kernel, stride, padding, dilation, ceil_mode), None
         batched = x if rank_of(x) == count + 2 else b.reshape(x, (1, *shape_of(x)))
-        window = _window(kernel, stride, padding, count)
+        window = _window(x, kernel, stride, padding, count, ceil_mode and dilation in (1, [1] * count))
         both = b.emit(ops.max_pool_with_indices, batched, **window, dilation=_per_axis(dilation, count), ceil_mode=ceil_mode)
         values, indices = b.item(both, 0), b.item(both, 1)
         indices = b.emit(ops.modulo, indices, b.tensor(product(shape_of(batched)[2:]), "int64"))
@@ -156,7 +160,7 @@ def _avg_pool(count: int) -> Recipe:
         count_include_pad: bool = True,
         divisor_override: int | None = None,
     ) -> Expr:
-        window = _window(kernel, stride, padding, count)
+        window = _window(x, kernel, stride, padding, count, ceil_mode)
         how = {
             "dilation": (1,) * count,
             "ceil_mode": ceil_mode,

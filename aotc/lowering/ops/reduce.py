@@ -83,14 +83,21 @@ def extreme_with_index(largest: bool, select_last: bool) -> Callable[..., Any]:
 
     def combine(a: tuple[Expr, Expr], b: tuple[Expr, Expr]) -> tuple[Expr, Expr]:
         (i, x), (j, y) = a, b
-        index = common.let(j, lambda k: common.let(y, lambda z: tirx.Select(taken(i, x, k, z), k, i)))
-        return index, common.let(y, lambda z: tirx.Select(taken(i, x, j, z), z, x))
+        named = common.let if common.is_float(common.dtype_of(y)) else _unnamed
+        index = common.let(j, lambda k: named(y, lambda z: tirx.Select(taken(i, x, k, z), k, i)))
+        return index, named(y, lambda z: tirx.Select(taken(i, x, j, z), z, x))
 
     def identity(index_dtype: str, dtype: str) -> tuple[Expr, Expr]:
         start = constant(-1, index_dtype) if select_last else tirx.max_value(index_dtype)
         return start, common.least(dtype) if largest else common.greatest(dtype)
 
     return te.comm_reducer(combine, identity, name="extreme")
+
+
+def _unnamed(value: Expr, body: Callable[[Expr], Expr]) -> Expr:
+    """As ``common.let``, without a name: TVM gives the names of integers a range, and fails where a cast's is another one
+    the second time."""
+    return body(value)
 
 
 def _arg(largest: bool) -> Expression:

@@ -58,6 +58,8 @@ POOLS: dict[str, tuple[Any, tuple[Any, ...]]] = {
     "avg_17_ceil_exclude": (lambda x: F.avg_pool2d(x, 2, 2, 1, ceil_mode=True, count_include_pad=False), (SQUARE,)),
     "avg_divisor": (lambda x: F.avg_pool2d(x, 3, 2, 1, divisor_override=7), (SQUARE,)),
     "avg_divisor_ceil": (lambda x: F.avg_pool2d(x, 3, 2, 1, ceil_mode=True, divisor_override=4), (SQUARE,)),
+    "avg_longer_than_the_image": (lambda x: F.avg_pool2d(x, 40, ceil_mode=True), (SQUARE,)),
+    "max_longer_than_the_image": (lambda x: F.max_pool2d(x, (40, 3), ceil_mode=True), (SQUARE,)),
     "avg_1d": (lambda x: F.avg_pool1d(x, 3, 2, 1, ceil_mode=True, count_include_pad=False), (LINE,)),
     "avg_3d": (lambda x: F.avg_pool3d(x, (2, 3, 2), 2, (1, 1, 0), ceil_mode=True), (CUBE,)),
     "adaptive_1": (lambda x: F.adaptive_avg_pool2d(x, 1), (IMAGE,)),
