@@ -11,6 +11,7 @@ from google.protobuf.message import DecodeError
 
 from aotc.errors import InvalidModel, UnsupportedModel
 
+OPSETS_SINCE = 3  # the version of the file format from which a model must say which operator sets it uses
 MIN_OPSET = 7
 MAX_FILE = (1 << 31) - 1  # bytes; the limit of protobuf
 DEFAULT_DOMAINS = ("", "ai.onnx")
@@ -49,6 +50,8 @@ def _checked(model: onnx.ModelProto, what: str) -> onnx.ModelProto:
         raise InvalidModel(f"{what} holds no graph; expected an ONNX model")
     if not model.graph.output:
         raise InvalidModel(f"{what} has a graph without outputs")
+    if model.ir_version >= OPSETS_SINCE and not model.opset_import:
+        raise InvalidModel(f"{what} does not say which operator sets it uses (opset_import); is the file complete?")
     opsets = opsets_of(model.opset_import)
     opset = opsets.get("", 0)
     for domain, version in opsets.items():

@@ -92,3 +92,61 @@ def test_a_table_that_is_expanded_has_a_last_row() -> None:
     }"""
     module = check(body, *({"ids": np.ones((2, length), np.int64)} for length in (1, 5, 8)))
     assert bounds(module.main.params[0].type.shape[1])[1] == 8  # type: ignore[union-attr]
+
+
+BRANCHES = """(float[N,L] x, bool slow) => (float y) {
+    y = If (slow) <
+        then_branch = a () => (float y1) {
+            table = Constant <value=float[4] {1.0, 2.0, 3.0, 4.0}> ()
+            t = Add (x, table)
+            y1 = ReduceSum <keepdims=0> (t, )
+        },
+        else_branch = b () => (float y2) {
+            w = Constant <value=float[6] {6.0, 5.0, 4.0, 3.0, 2.0, 1.0}> ()
+            m = Mul (x, w)
+            y2 = ReduceSum <keepdims=0> (m, )
+        }
+    >
+}"""
+
+
+def test_what_one_branch_takes_for_granted_binds_that_branch_only() -> None:
+    feeds = [{"x": random(2, length), "slow": np.array(length == 4)} for length in (4, 6)]
+    module = check(BRANCHES, *feeds)
+    assert module.main.params[0].type == tensor("float32", symbol("N"), symbol("L"))
+    for length in (4, 6):
+        with pytest.raises(InvalidModel, match=f"must be .*, not .*{length}"):
+            run(module, {"x": random(2, length), "slow": np.array(length != 4)})
+
+
+def test_a_branch_that_needs_a_range_or_a_multiple() -> None:
+    body = """(float[1,1,L] x, bool whole) => (float y) {
+        y = If (whole) <
+            then_branch = a () => (float y1) {
+                w = Constant <value=float[1,1,3] {1.0, 2.0, 3.0}> ()
+                c = Conv <strides=[48]> (x, w)
+                one = Constant <value=int64 {1}> ()
+                dims = Shape <start=2> (c)
+                size = Squeeze (dims)
+                single = Equal (size, one)
+                axis = Constant <value=int64[1] {2}> ()
+                y1 = If (single) <
+                    then_branch = c1 () => (float z1) { z1 = Squeeze (c, axis) },
+                    else_branch = d1 () => (float z2) { z2 = Identity (c) }
+                >
+            },
+            else_branch = b () => (float y2) {
+                s = Constant <value=float[3] {1.0, 1.0, 2.0}> ()
+                half = MaxPool <kernel_shape=[2], strides=[2]> (x)
+                up = Resize (half, , s)
+                sum = Add (x, up)
+                axes = Constant <value=int64[1] {2}> ()
+                y2 = ReduceMax <keepdims=0> (sum, axes)
+            }
+        >
+    }"""
+    feeds = [{"x": random(1, 1, length), "whole": np.array(whole)} for length, whole in ((3, True), (50, True), (4, False), (80, False))]
+    module = check(body, *feeds)
+    for length, whole in ((51, True), (2, True), (5, False)):
+        with pytest.raises(InvalidModel):
+            run(module, {"x": random(1, 1, length), "whole": np.array(whole)})
