@@ -13,6 +13,7 @@ from aotc.ops.bind import bind_dims
 from aotc.ops.shape_values import value_of
 from aotc.passes.options import Options
 
+COUNTABLE = 2**31 - 1  # an upper bound of this says no more than that sizes can be counted
 SOLVED_ALREADY = ("dims", "full", "arange", "define_dims", "check_dims", "anchor")
 
 
@@ -35,16 +36,20 @@ def _known_symbols(module: Module) -> dict[str, Dim]:
             value = value_of(node.args[0])
             for dim, each in zip(attributes_of(node).dims, [] if value is None else value.ravel().tolist(), strict=False):
                 symbol = as_symbol(dim)
-                if symbol is not None and symbol.name not in symbols_of(each) and not _surely_outside(symbol, each):
+                if symbol is not None and symbol.name not in symbols_of(each) and not _is_check(symbol, each):
                     known[symbol.name] = each
         if known:
             break  # one function at a time: a value may mention symbols that were just found
     return known
 
 
-def _surely_outside(symbol: Symbol, value: Dim) -> bool:
+def _is_check(symbol: Symbol, value: Dim) -> bool:
+    """Whether the symbol's bounds say something of ``value`` that must be checked when the model runs."""
     low, high = bounds(value)
-    return (high is not None and high < symbol.lower) or (symbol.upper is not None and low is not None and low > symbol.upper)
+    below = symbol.lower > 1 and (low is None or low < symbol.lower)
+    above = symbol.upper is not None and symbol.upper < COUNTABLE and (high is None or high > symbol.upper)
+    outside = (high is not None and high < symbol.lower) or (symbol.upper is not None and low is not None and low > symbol.upper)
+    return below or above or outside
 
 
 def _solve(node: Expr) -> Expr | None:

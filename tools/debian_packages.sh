@@ -16,7 +16,6 @@ for program in "${!needed[@]}"; do
     command -v "$program" >/dev/null || missing+=("${needed[$program]}")
 done
 [ -e /usr/aarch64-linux-gnu/lib/ld-linux-aarch64.so.1 ] || missing+=(libc6-arm64-cross)
-[ -e /usr/share/pocketsphinx/test/data/librivox ] || missing+=(pocketsphinx-testdata)
 [ -d /usr/share/pocketsphinx/test/data ] || missing+=(pocketsphinx-testdata) # recorded speech
 [ ${#missing[@]} -eq 0 ] && exit 0
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from tests.zoo import classifiers, efficientnet, light, minilm, ocr
+from tests.zoo import classifiers, efficientnet, light, minilm, ocr, silero
 
 
 def _efficientnet_torch() -> dict[str, Any]:
@@ -30,5 +30,6 @@ SOURCES: dict[str, Callable[[], dict[str, Any]]] = {
     # its reshapes take for granted that the height is 48
     "ocr-recognition": lambda: {"model": ocr.onnx_path("recognition"), "inputs": {"x": (None, 3, 48, None)}},
     "ocr-direction": lambda: {"model": ocr.onnx_path("direction")},
+    **{f"silero-{name}": lambda name=name: {"model": silero.onnx_path(name)} for name in silero.FILES},  # type: ignore[misc]
     **{f"light-{name}": lambda name=name: {"model": light.onnx_path(name)} for name in light.NAMES},  # type: ignore[misc]
 }

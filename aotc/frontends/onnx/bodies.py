@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from aotc.errors import UnsupportedModel
+from aotc.frontends.onnx.narrowed import Narrowed
 from aotc.frontends.onnx.values import Known
 from aotc.ir.dims import Dim, bounds, symbols_of
 from aotc.ir.expr import Constant, Expr, Function, Parameter, Tuple, Var
@@ -16,10 +17,13 @@ from aotc.ir.types import TensorType
 
 @dataclass(slots=True)
 class Boundary:
-    """The border of a body: ``captured`` has the variable that stands inside for each expression outside."""
+    """The border of a body: ``captured`` has the variable that stands inside for each expression outside, ``shown`` the same in the
+    body's own dims."""
 
     known: Known
+    narrowed: Narrowed | None = None
     captured: dict[Expr, Var] = field(default_factory=dict)
+    shown: dict[Expr, Expr] = field(default_factory=dict)
 
     def inside(self, expr: Expr) -> Expr:
         """What ``expr``, from outside, is inside. Constants and weights are themselves."""
@@ -31,9 +35,10 @@ class Boundary:
         if expr not in self.captured:
             var = Var(f"captured{len(self.captured)}", expr.type, getattr(expr, "origin", ""))
             self.captured[expr] = var
+            self.shown[expr] = var if self.narrowed is None else self.narrowed.inside(var)
             if value is not None:
-                self.known.remember(var, value)
-        return self.captured[expr]
+                self.known.remember(self.shown[expr], value if self.narrowed is None else self.narrowed.value(value))
+        return self.shown[expr]
 
 
 @dataclass(frozen=True, slots=True)

@@ -32,6 +32,7 @@ from aotc.frontends.onnx.graph import needed_nodes, origin_of
 from aotc.frontends.onnx.inputs import Override, input_variables
 from aotc.frontends.onnx.load import load_model, opsets_of
 from aotc.frontends.onnx.missing import refuse_missing
+from aotc.frontends.onnx.narrowed import Narrowed
 from aotc.frontends.onnx.node import Node
 from aotc.frontends.onnx.operators import HANDLERS
 from aotc.frontends.onnx.small import apply
@@ -305,13 +306,29 @@ class _Graphs:
             raise InvalidModel(f"the subgraph at {self.origin!r} takes inputs, and none come")
         return cast("list[Expr]", self.importer.graph(graph, self._inner(None)))
 
-    def body(self, graph: onnx.GraphProto, params: Sequence[Expr]) -> Body:
+    def branch(self, graph: onnx.GraphProto) -> Body:
+        narrowed = Narrowed(self.importer.dynamic, self.origin)
+        for _ in range(MAX_ASSUMPTIONS):
+            parameters, refused = set(self.importer.parameters), len(self.importer.refused)
+            try:
+                return self.body(graph, [], narrowed)
+            except Assumption as found:
+                if not narrowed.take(found.values):
+                    raise
+                self.importer.parameters = parameters
+                del self.importer.refused[refused:]
+        raise InvalidModel(f"what the graph {graph.name!r} at {self.origin!r} takes for granted of its sizes contradicts itself")
+
+    def body(self, graph: onnx.GraphProto, params: Sequence[Expr], narrowed: Narrowed | None = None) -> Body:
         if len(graph.input) != len(params):
             raise InvalidModel(f"the graph {graph.name!r} at {self.origin!r} takes {len(graph.input)} inputs, not {len(params)}")
-        boundary = Boundary(self.importer.known)
+        boundary = Boundary(self.importer.known, narrowed)
         inner = self._inner(boundary)
         inner.names.update(zip((value.name for value in graph.input), params, strict=True))
         before = self.importer.dynamic.begin()
+        if narrowed is not None:
+            before -= narrowed.own
+            narrowed.define()
         try:
             outputs = self.importer.graph(graph, inner)
             if any(isinstance(output, _Unavailable) for output in outputs):

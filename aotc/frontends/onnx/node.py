@@ -44,6 +44,9 @@ class Graphs(Protocol):
     def body(self, graph: onnx.GraphProto, params: Sequence[Expr]) -> Body:
         """A graph over values for its inputs, as a body of control flow. Those of ``params`` that are variables are its own."""
 
+    def branch(self, graph: onnx.GraphProto) -> Body:
+        """As ``body``, for a graph that may not run: what it takes for granted of sizes outside need hold only where it does."""
+
     def cases(self, index: int, chosen: Sequence[np.ndarray], conditions: Sequence[Expr]) -> Results:
         """The node's results where input ``index`` is one of ``chosen``, by the first of ``conditions`` that holds; the last needs
         none."""

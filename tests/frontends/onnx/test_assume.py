@@ -115,7 +115,7 @@ def test_what_one_branch_takes_for_granted_binds_that_branch_only() -> None:
     module = check(BRANCHES, *feeds)
     assert module.main.params[0].type == tensor("float32", symbol("N"), symbol("L"))
     for length in (4, 6):
-        with pytest.raises(InvalidModel, match=f"must be .*, not .*{length}"):
+        with pytest.raises(InvalidModel, match=f"{length} .*must be"):
             run(module, {"x": random(2, length), "slow": np.array(length != 4)})
 
 

@@ -26,7 +26,7 @@ def _if(node: Node) -> Results:
     """One branch where the condition is known, else both as bodies."""
     condition = node.input(0)
     if not node.is_known(0):
-        bodies = [node.graphs.body(_graph(node, name), []) for name in ("then_branch", "else_branch")]
+        bodies = [node.graphs.branch(_graph(node, name)) for name in ("then_branch", "else_branch")]
         check_results(bodies, node.origin)
         _assume_equal_sizes(node, condition, bodies)
         return branches(node.dynamic, bodies, [_scalar(node, condition)], node.origin)
