@@ -17,7 +17,7 @@ from typing import Any, cast
 
 from aotc import targets
 from aotc.cache_dir import cache_beside
-from aotc.entry_points import EntryPoint, import_entry_points, with_states
+from aotc.entry_points import EntryPoint, import_entry_points, with_states, with_versions
 from aotc.errors import BuildError, InvalidOption
 from aotc.frontends import import_model
 from aotc.ir.dims import Dim
@@ -80,6 +80,7 @@ def compile(
     compiler: str | None = None,
     operators: Sequence[CustomOperator] = (),
     states: Mapping[str, str] | None = None,
+    versions: Sequence[Mapping[str, Sequence[int]]] = (),
     progress: Progress | None = None,
 ) -> BuildReport:
     """Compile ``model`` into the shared library ``output``.
@@ -94,7 +95,8 @@ def compile(
     ``model`` may also be several models by name: each becomes an entry point of the file, and they share weights and states;
     one that needs ``args`` or ``inputs`` of its own is an ``aotc.EntryPoint``. ``states`` makes inputs states of the session:
     each key is the name of an input, each value that of the output which is its next value. Buffers that a torch module
-    changes are states by themselves.
+    changes are states by themselves. ``versions`` are shapes of inputs, by name, for which the file gets a specialised version
+    beside the general one; it runs where the inputs have exactly these shapes, and shares the weights.
 
     Raises InvalidModel, UnsupportedModel, InvalidOption or BuildError; then nothing is written.
     """
@@ -104,6 +106,7 @@ def compile(
     output = Path(output)
     with cache_beside(output):
         module = clock("import", lambda: _imported(model, EntryPoint(model, args, dynamic_shapes, inputs), states or {}, operators))
+        module = with_versions(module, versions)
         module = clock("optimise", lambda: optimise(module, chosen))
         functions, in_place = primitive_functions(module), choose_in_place(module)
         count = _KernelCount(clock.progress)

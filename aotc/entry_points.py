@@ -16,7 +16,7 @@ from aotc.ir.expr import Constant, Expr, Function, Module, Parameter
 from aotc.ir.symbols import all_symbols
 from aotc.ir.types import TensorType, flatten
 from aotc.ir.visitor import all_functions, post_order, rewrite_module
-from aotc.ops.bind import bind_dims
+from aotc.ops.bind import bind_dims, bind_inputs
 from aotc.ops.custom import CustomOperator
 
 
@@ -69,7 +69,29 @@ def with_states(module: Module, states: Mapping[str, str]) -> Module:
     if missing:
         raise InvalidOption(f"no entry point has an input {missing[0]!r} or an output {states[missing[0]]!r} to make a state of")
     outputs = {entry: tuple(names.get(label, label) for label in labels) for entry, labels in module.output_names.items()}
-    return Module(module.functions, outputs, module.metadata, {**module.states, **initial})
+    return Module(module.functions, outputs, module.metadata, {**module.states, **initial}, module.versions)
+
+
+def with_versions(module: Module, versions: Sequence[Mapping[str, Sequence[int]]]) -> Module:
+    """``module`` with a specialised version of its entry point for each set of shapes of inputs by name.
+
+    Raises InvalidOption for shapes that do not fit, or that leave nothing to specialise.
+    """
+    for number, shapes in enumerate(versions):
+        if len(module.functions) - len(module.versions) != 1:
+            raise InvalidOption("versions belong to a file of one entry point: fix the shapes of the others by their inputs")
+        (general,) = (name for name in module.functions if name not in module.versions)
+        alone = Module({"main": module.functions[general]}, {"main": module.output_names[general]})
+        bound = bind_inputs(alone, shapes).main
+        if all(one.type == other.type for one, other in zip(module.functions[general].params, bound.params, strict=True)):
+            raise InvalidOption(f"a version for {dict(shapes)} is no other than the general one: its dims are fixed already")
+        name = f"{general}@{number}"
+        module = Module(
+            {**module.functions, name: Function(bound.params, bound.body, name, origin=bound.origin)},
+            {**module.output_names, name: module.output_names[general]}, module.metadata, module.states,
+            {**module.versions, name: general},
+        )  # fmt: skip
+    return module
 
 
 def _named_types(function: Function, labels: Sequence[str]) -> list[tuple[str, TensorType]]:

@@ -25,7 +25,7 @@ from aotc.cli.common import (
     print_json,
     version_text,
 )
-from aotc.cli.dims import parse_inputs
+from aotc.cli.dims import parse_inputs, parse_versions
 from aotc.cli.source import load_sources
 
 if TYPE_CHECKING:
@@ -51,6 +51,15 @@ def build(
         str | None, typer.Option("--cc", metavar="PROGRAM", help="Link with this gcc instead of the linker that came with aotc.")
     ] = None,
     operators: Operators = None,
+    shapes: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--shapes",
+            metavar="NAME:DIMS,DIMS...",
+            help="Sizes for which the file gets a fast version of its own beside the general one: `image:1x3x224x224,1x3x640x640`. "
+            "Repeat for more inputs, with as many sizes each.",
+        ),
+    ] = None,
     states: Annotated[
         list[str] | None,
         typer.Option("--state", metavar="INPUT=OUTPUT", help="Keep an input in the session: OUTPUT is its next value. Repeat for more."),
@@ -83,6 +92,7 @@ def build(
             metadata=one_per_name(metadata or [], "=", "--metadata"),
             compiler=compiler,
             operators=own,
+            versions=parse_versions(shapes),
             states=one_per_name(states or [], "=", "--state"),
             progress=progress,
         )

@@ -55,3 +55,18 @@ def _dim(token: dict[str, str | None], bounds: dict[str, tuple[int, int | None]]
         return int(token["number"])
     name = str(token["name"])
     return symbol(name, *bounds.get(name, (0, None)))
+
+
+def parse_versions(entries: Sequence[str] | None) -> list[dict[str, tuple[int, ...]]]:
+    """``["image:1x3x224x224,1x3x640x640"]`` as one dict of shapes by input for each size. Raises InvalidOption."""
+    listed: dict[str, list[tuple[int, ...]]] = {}
+    for name, text in one_per_name(entries or [], ":", "--shapes").items():
+        if not re.fullmatch(r"\d+(x\d+)*(,\d+(x\d+)*)*", text):
+            raise InvalidOption(f"--shapes {name}:{text}: expected sizes of numbers, as in {name}:1x3x224x224,1x3x640x640")
+        listed[name] = [tuple(map(int, shape.split("x"))) for shape in text.split(",")]
+    counts = {len(shapes) for shapes in listed.values()}
+    if len(counts) > 1:
+        raise InvalidOption(
+            f"--shapes: each input needs as many sizes as the others, not {', '.join(str(count) for count in sorted(counts))}"
+        )
+    return [{name: shapes[i] for name, shapes in listed.items()} for i in range(counts.pop() if counts else 0)]

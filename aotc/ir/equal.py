@@ -23,6 +23,7 @@ def first_difference(first: Module, second: Module, origins: bool = True) -> str
         ("entry points", list(first.functions), list(second.functions)),
         ("output names", dict(first.output_names), dict(second.output_names)),
         ("metadata", dict(first.metadata), dict(second.metadata)),
+        ("versions", dict(first.versions), dict(second.versions)),
         ("states", *({name: str(initial.type) for name, initial in module.states.items()} for module in (first, second))),
         ("bounds of symbols", *(_bounds(module) for module in (first, second))),
     ):

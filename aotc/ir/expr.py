@@ -226,12 +226,16 @@ class Module:
 
     ``states`` are tensors that a session keeps between runs, by name, with their values at first. An entry point's parameter
     of such a name reads the state and is no input of the user's; a result of such a name is written to it at the end.
+
+    ``versions`` names functions that are no entry points of their own but specialised versions of one, by its name: they run in
+    its place where the inputs have exactly their shapes.
     """
 
     functions: Mapping[str, Function]
     output_names: Mapping[str, tuple[str, ...]]
     metadata: Mapping[str, str] = field(default_factory=dict)
     states: Mapping[str, Constant] = field(default_factory=dict)
+    versions: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def main(self) -> Function:
@@ -248,8 +252,9 @@ class Module:
         return found
 
     def with_functions(self, functions: Mapping[str, Function], output_names: Mapping[str, tuple[str, ...]] | None = None) -> Module:
-        """The module with other entry points; its metadata and states stay."""
-        return Module(functions, self.output_names if output_names is None else output_names, self.metadata, self.states)
+        """The module with other functions; its metadata, states and versions stay."""
+        names = self.output_names if output_names is None else output_names
+        return Module(functions, names, self.metadata, self.states, self.versions)
 
     def with_function(self, name: str, function: Function) -> Module:
         return self.with_functions({**self.functions, name: function})

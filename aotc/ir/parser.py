@@ -61,6 +61,7 @@ class _Parser(LiteralReader):
         outputs: dict[str, tuple[str, ...]] = {}
         entries: dict[str, Function] = {}
         states: dict[str, Constant] = {}
+        versions: dict[str, str] = {}
         self.skip_lines()
         while self.at < len(self.tokens):
             token = self.take()
@@ -81,13 +82,15 @@ class _Parser(LiteralReader):
                 data = self.array(type_)
                 states[name] = Constant(data, self.end_of_line())
             elif token.text in ("entry", "fn"):
-                label, function, names = self.function(token)
+                label, function, names, version_of = self.function(token)
                 if token.text == "entry":
                     entries[label], outputs[label] = function, names
+                if version_of:
+                    versions[label] = version_of
             else:
                 raise self.error(f"expected symbol, metadata, param, state, fn or entry, found {shown(token)}", token)
             self.skip_lines()
-        return Module(entries, outputs, metadata, states)
+        return Module(entries, outputs, metadata, states, versions)
 
     def symbol_line(self) -> None:
         token = self.take()
@@ -112,7 +115,7 @@ class _Parser(LiteralReader):
             raise self.error(f"the parameter {label} is declared twice", token)
         self.parameters[label] = Parameter(self.plain(label), data, self.end_of_line())
 
-    def function(self, keyword: Token) -> tuple[str, Function, tuple[str, ...]]:
+    def function(self, keyword: Token) -> tuple[str, Function, tuple[str, ...], str]:
         token = self.peek()
         label = self.sigil("@", "the name of a function such as @main")
         if label in self.functions:
@@ -125,6 +128,11 @@ class _Parser(LiteralReader):
             self.expect("outputs")
             self.expect("(")
             names = tuple(self.separated(")", self.string)[0])
+        version_of = ""
+        if self.accept("version_of"):
+            self.expect("(")
+            version_of = self.string()
+            self.expect(")")
         name = self.plain(label)
         if self.accept("name"):
             self.expect("=")
@@ -143,7 +151,7 @@ class _Parser(LiteralReader):
         self.end_of_line()
         function = Function(params, body, name, primitive, origin)
         self.functions[label] = function
-        return self.plain(label), function, names
+        return self.plain(label), function, names, version_of
 
     def param(self) -> Var:
         token = self.peek()

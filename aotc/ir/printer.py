@@ -74,7 +74,8 @@ def module_text(module: Module) -> tuple[str, dict[str, np.ndarray]]:
     lines += [printer.state_line(name, initial) for name, initial in module.states.items()]
     entries = {id(function): name for name, function in module.functions.items()}
     for function in functions:
-        lines += ["", *printer.function_lines(function, module.output_names.get(entries.get(id(function), "")))]
+        entry = entries.get(id(function), "")
+        lines += ["", *printer.function_lines(function, module.output_names.get(entry), module.versions.get(entry))]
     return "\n".join(lines) + "\n", printer.arrays
 
 
@@ -171,13 +172,15 @@ class _Printer:
     def label(self, function: Function) -> str:
         return f"@{_name(self.labels.get(id(function), function.name), _DOTTED_NAME)}"
 
-    def function_lines(self, function: Function, outputs: tuple[str, ...] | None) -> list[str]:
+    def function_lines(self, function: Function, outputs: tuple[str, ...] | None, version_of: str | None) -> list[str]:
         is_entry = outputs is not None
         label = self.labels.get(id(function), function.name)
         params = ", ".join(f"{var_name(p)}: {p.type}{_quoted_origin(p.origin)}" for p in function.params)
         head = f"{'entry' if is_entry else 'fn'} {self.label(function)}({params})"
         if outputs is not None:
             head += f" outputs({', '.join(map(json.dumps, outputs))})"
+        if version_of is not None:
+            head += f" version_of({json.dumps(version_of)})"
         if function.name != label:
             head += f" name={json.dumps(function.name)}"
         head += f"{' primitive' if function.primitive else ''} {{{_origin(function.origin)}"

@@ -13,7 +13,7 @@ from typing import Any, cast
 import numpy as np
 
 from aotc.errors import InvalidModel
-from aotc.ir.dims import as_symbol
+from aotc.ir.dims import Dim, as_symbol, maximum
 from aotc.ir.expr import Call, Constant, Expr, Function, If, Loop, Module, Parameter, Tuple, TupleGetItem, Var
 from aotc.ir.symbols import is_planned, schedule
 from aotc.ir.types import TensorType, flatten
@@ -65,12 +65,15 @@ def make_plan(module: Module, compiled: Mapping[Function, CompiledFunction], in_
         for name, initial in module.states.items()
     ]
     tables = Tables(compiled, in_place, weights, {}, {state.name: number for number, state in enumerate(states)})
-    entries = [_plan_entry(name, function, module.output_names[name], tables) for name, function in module.functions.items()]
+    entries = [_plan_entry(name, module, tables) for name in module.functions if name not in module.versions]
     made = plan.ExecutionPlan(tuple(entries), tuple(tables.kernels.values()), tuple(states))
     return Planned(made, tuple(weights.arrays), weights.size)
 
 
-def _plan_entry(name: str, function: Function, output_names: Sequence[str], tables: Tables) -> plan.EntryPoint:
+def _plan_entry(name: str, module: Module, tables: Tables) -> plan.EntryPoint:
+    """Specialised versions come first, each behind a comparison of the inputs' shapes, then the general one."""
+    function, output_names = module.functions[name], module.output_names[name]
+    versions = [module.functions[version] for version, of in module.versions.items() if of == name]
     recorder, inputs, outputs = Recorder(), list[plan.TensorSpec](), list[plan.TensorSpec]()
     params: list[int] = []
     for param in function.params:
@@ -86,14 +89,38 @@ def _plan_entry(name: str, function: Function, output_names: Sequence[str], tabl
         else:
             places.append(Place(Storage.OUTPUT, len(outputs)))
             outputs.append(plan.TensorSpec(label, tensor_of(result).dtype, tensor_of(result).shape))
-    in_outputs = [place if place.storage is Storage.OUTPUT else None for place in places]
-    values = FunctionPlanner(recorder, tables, function, params, in_outputs).run()
-    deliver(recorder, [(value, place) for value, place in zip(values, places, strict=True)], [origin_of(result) for result in results])
+    done = [_plan_version(recorder, tables, function, version, params, places) for version in versions]
+    _plan_results(recorder, tables, function, params, places)
+    recorder.land(*done)
     buffers, arena_size, bound = recorder.placed()
     entry = plan.EntryPoint(
         name, tuple(inputs), tuple(outputs), tuple(recorder.values), buffers, tuple(recorder.steps), arena_size, bound
     )  # fmt: skip
     return with_symbols(entry, recorder.dynamic)
+
+
+def _plan_results(recorder: Recorder, tables: Tables, function: Function, params: Sequence[int], places: Sequence[Place]) -> None:
+    """The steps of a whole function, with its results in their places."""
+    in_outputs = [place if place.storage is Storage.OUTPUT else None for place in places]
+    values = FunctionPlanner(recorder, tables, function, params, in_outputs).run()
+    origins = [origin_of(result) for result in results_of(function.body)]
+    deliver(recorder, list(zip(values, places, strict=True)), origins)
+
+
+def _plan_version(
+    recorder: Recorder, tables: Tables, general: Function, version: Function, params: Sequence[int], places: Sequence[Place]
+) -> int:
+    """A version behind the question whether the inputs have its shapes; the number of the step that jumps behind all versions."""
+    away: Dim = 0  # how far the shapes are from the version's
+    for one, other in zip(general.params, version.params, strict=True):
+        for dim, wanted in zip(tensor_of(one).shape, tensor_of(other).shape, strict=True):
+            away = maximum(away, maximum(dim - wanted, wanted - dim))
+    elsewhere = recorder.branch_unless(version.name, less=(away, 1))
+    inputs = [recorder.value(tensor_of(param), recorder.place(value)) for param, value in zip(version.params, params, strict=True)]
+    _plan_results(recorder, tables, version, inputs, places)
+    finished = recorder.jump(version.name)
+    recorder.land(elsewhere)
+    return finished
 
 
 class FunctionPlanner:
