@@ -8,12 +8,12 @@ import numpy as np
 
 from aotc import ops
 from aotc.ir.dims import Dim
-from aotc.ir.expr import Call, Constant, Expr, TupleGetItem
+from aotc.ir.expr import Constant, Expr, TupleGetItem
 from aotc.ir.types import TensorType, flatten
 from aotc.ops.base import OpDef, attribute_values
 from aotc.ops.recurrent import ARGUMENTS, FLOATS, GATES, RnnAttributes
 
-Emit = Callable[..., Call]
+Emit = Callable[..., Expr]
 """``emit(operator, *args, **attributes)``."""
 
 

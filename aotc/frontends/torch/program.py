@@ -17,7 +17,7 @@ from aotc.errors import InvalidModel, InvalidOption, UnsupportedModel
 from aotc.frontends.torch.builder import Recipe
 from aotc.frontends.torch.control import is_control
 from aotc.frontends.torch.functional import functional_form, needs_no_decomposition, with_identities_marked
-from aotc.frontends.torch.recurrent import whole_layers
+from aotc.frontends.torch.recurrent import WholeLayers
 from aotc.frontends.torch.table import RECIPES
 
 CHECKS = {"_assert_scalar", "_assert_tensor_metadata", "sym_constrain_range", "sym_constrain_range_for_size", "_assert_async"}
@@ -81,7 +81,7 @@ def _export(module: torch.nn.Module, args: Sequence[Any] | None, kwargs: Mapping
         raise InvalidOption("a module needs example arguments: import_torch(module, (torch.randn(1, 3, 224, 224),))")
     positional = tuple(args or ()) if args is None or isinstance(args, (tuple, list)) else (args,)
     positional, kwargs = _distinct((positional, dict(kwargs or {})))
-    with _eval_mode(module), torch.no_grad(), _quiet(), whole_layers():
+    with _eval_mode(module), torch.no_grad(), _quiet(), WholeLayers():
         try:
             return torch.export.export(
                 module,

@@ -108,17 +108,15 @@ def _output(x: Tensor, state: Tensor, bidirectional: bool) -> Tensor:
     return x.new_empty((*x.shape[:2], state.shape[2] * (2 if bidirectional else 1)))
 
 
-@torch.library.custom_op("aotc::lstm", mutates_args=())
-def _lstm(
+def _run_lstm(
     x: Tensor, hx: list[Tensor], params: list[Tensor], has_biases: bool, num_layers: int, dropout: float, train: bool, bidirectional: bool,
     batch_first: bool,
 ) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
     return torch.lstm(x, hx, params, has_biases, num_layers, dropout, train, bidirectional, batch_first)
 
 
-@_lstm.register_fake
-def _(x: Tensor, hx: list[Tensor], params: list[Tensor], *form: Any) -> tuple[Tensor, Tensor, Tensor]:
-    return _output(x, hx[0], form[4]), torch.empty_like(hx[0]), torch.empty_like(hx[1])
+_lstm: Any = torch.library.custom_op("aotc::lstm", _run_lstm, mutates_args=())
+_lstm.register_fake(lambda x, hx, params, *form: (_output(x, hx[0], form[4]), torch.empty_like(hx[0]), torch.empty_like(hx[1])))
 
 
 def _whole(name: str, function: Callable[..., Any]) -> Any:
@@ -130,7 +128,7 @@ def _whole(name: str, function: Callable[..., Any]) -> Any:
     ) -> tuple[Tensor, Tensor]:  # fmt: skip
         return function(x, hx, params, has_biases, num_layers, dropout, train, bidirectional, batch_first)
 
-    made = torch.library.custom_op(f"aotc::{name}", run, mutates_args=())
+    made: Any = torch.library.custom_op(f"aotc::{name}", run, mutates_args=())
     made.register_fake(lambda x, hx, params, *form: (_output(x, hx, form[4]), torch.empty_like(hx)))
     return made
 
@@ -144,7 +142,7 @@ _KEPT: dict[Any, Any] = {
 }
 
 
-class whole_layers(TorchFunctionMode):
+class WholeLayers(TorchFunctionMode):  # type: ignore[misc]
     """While it is active, recurrent layers are operators of ours, which torch.export takes as they are."""
 
     def __torch_function__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:

@@ -16,9 +16,9 @@ DISAGREE = {"test_resize_downsample_scales_linear_align_corners", "test_resize_d
 # in inference.
 MISSING = {
     "Adagrad", "Adam", "ArrayFeatureExtractor", "Binarizer", "Col2Im", "CumProd", "DFT",
-    "DeformConv", "Det", "GRU", "GridSample", "ImageDecoder", "LSTM", "LabelEncoder", "Loop",
+    "DeformConv", "Det", "GridSample", "ImageDecoder", "LabelEncoder", "Loop",
     "MaxUnpool", "MelWeightMatrix", "Momentum", "NonMaxSuppression", "NonZero", "OptionalGetElement",
-    "OptionalHasElement", "RNN", "RandomUniformLike", "RoiAlign", "STFT",
+    "OptionalHasElement", "RandomUniformLike", "RoiAlign", "STFT",
     "Scan", "SequenceMap", "SequenceInsert", "SplitToSequence", "StringConcat", "StringNormalizer", "StringSplit",
     "TensorScatter", "TfIdfVectorizer", "TreeEnsemble", "Unique",
 }  # fmt: skip

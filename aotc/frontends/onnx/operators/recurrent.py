@@ -129,7 +129,7 @@ def _weights(node: Node, form: _Form, attrs: RnnAttributes, number: int, weight:
         return part if tuple(order) == tuple(range(len(order))) else permuted(node.call, part, order)
 
     found = {"input": ordered(weight), "recurrent": ordered(recurrence)}
-    units, gates = node.shape(recurrence)[2], GATES[form.op]
+    units, gates = int(node.shape(recurrence)[2]), GATES[form.op]  # type: ignore[arg-type]
     bias = node.optional(3)
     if bias is not None:
         if node.shape(bias) != (node.shape(weight)[0], 2 * gates * units):
