@@ -238,7 +238,7 @@ class _Blocked:
 
         def finish(o: Expr, p: Expr) -> tirx.Stmt:
             at = self._spatial(outer, start + p)
-            stmt = vectorized(self.block, lambda v: self.view.store([n, first_block + o, *at, v], tirx.BufferLoad(self.sums, [o, p, v])))
+            stmt = self.view.store(self.block, lambda v: ([n, first_block + o, *at, v], tirx.BufferLoad(self.sums, [o, p, v])))
             checks = [] if skip is None or known(skip) == 0 else [p >= skip]
             if not whole:
                 checks.append(start + p < self.row.out)

@@ -5,7 +5,7 @@ Kernels that are written as TIR compute the anchor's sums in registers and hand 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,7 +15,8 @@ from tvm_ffi.structural import structural_equal
 
 from aotc.ir.expr import Var
 from aotc.targets.schedules.base import DirectWork
-from aotc.targets.schedules.rewrite import Rewriter
+from aotc.targets.schedules.emit import registers, sequence, vectorized
+from aotc.targets.schedules.rewrite import Computation, Rewriter
 from aotc.targets.schedules.stages import Stage, read_stages
 
 Expr = Any
@@ -31,21 +32,33 @@ class Fused:
     total: tirx.Buffer
     stages: dict[tirx.Buffer, Stage]
 
-    def store(self, indices: Sequence[Expr], total: Expr) -> tirx.Stmt:
-        """Stores every output at ``indices``, where the anchor's sum is ``total``."""
+    def store(self, lanes: int, at: Callable[[Expr], tuple[list[Expr], Expr]]) -> tirx.Stmt:
+        """Stores every output for each of ``lanes``: ``at(lane)`` gives its indices and the anchor's sum there. Values in between
+        have room for all lanes."""
+        between: list[tirx.Buffer] = []
+
+        def each(lane: Expr) -> tirx.Stmt:
+            indices, total = at(lane)
+            computation = Computation([self._value(output, indices, total) for output in self.outputs])
+            buffers = computation.temporaries(lanes)
+            between.extend(buffers)
+            statements, values = computation.emit({}, buffers, lane)
+            stores = [tirx.BufferStore(output, value, indices) for output, value in zip(self.outputs, values, strict=True)]
+            return sequence(*statements, *stores)
+
+        vector = vectorized(lanes, each)
+        return sequence(*map(registers, between), vector)
+
+    def _value(self, output: tirx.Buffer, indices: Sequence[Expr], total: Expr) -> Expr:
+        if output.same_as(self.total):
+            return total
 
         def load(buffer: tirx.Buffer, at: list[Expr]) -> Expr:
             return total if buffer.same_as(self.total) else tirx.BufferLoad(buffer, at)
 
-        stores = []
-        for output in self.outputs:
-            value = total
-            if not output.same_as(self.total):
-                stage = self.stages[output]
-                rewriter = Rewriter(load, {buffer: s for buffer, s in self.stages.items() if not buffer.same_as(output)})
-                value = rewriter.expression(stage.values[0], dict(zip((axis.var for axis in stage.axes), indices, strict=True)))
-            stores.append(tirx.BufferStore(output, value, list(indices)))
-        return tirx.SeqStmt(stores) if len(stores) > 1 else stores[0]
+        stage = self.stages[output]
+        rewriter = Rewriter(load, {buffer: s for buffer, s in self.stages.items() if not buffer.same_as(output)})
+        return rewriter.expression(stage.values[0], dict(zip((axis.var for axis in stage.axes), indices, strict=True)))
 
 
 def fused(work: DirectWork) -> Fused | None:

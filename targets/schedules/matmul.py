@@ -234,10 +234,10 @@ class _Product:
             return unrolled(pixels, lambda p: unrolled(blocks, lambda o: add(o, p), "o"), "p")
 
         def finish(o: Expr, p: Expr) -> tirx.Stmt:
-            def element(v: Expr) -> tirx.Stmt:
-                return self._store(batch, start + p, (block + o) * self.block + v, tirx.BufferLoad(sums, [o, p, v]))
+            def element(v: Expr) -> tuple[list[Expr], Expr]:
+                return self._place(batch, start + p, (block + o) * self.block + v), tirx.BufferLoad(sums, [o, p, v])
 
-            return self._unless_stored(p, skip, vectorized(self.block, element))
+            return self._unless_stored(p, skip, self.view.store(self.block, element))
 
         stores = each(finish)
         if masked:
@@ -256,7 +256,7 @@ class _Product:
             first = block * self.block
             store = serial(
                 self.of.columns - first,
-                lambda v: self._store(batch, start + p, first + v, tirx.BufferLoad(kept, [p, v])),
+                lambda v: self.view.store(1, lambda _: (self._place(batch, start + p, first + v), tirx.BufferLoad(kept, [p, v]))),
                 "v",
             )
             return self._unless_stored(p, skip, store)
@@ -275,9 +275,9 @@ class _Product:
     def _row(self, row: Expr) -> list[Expr]:
         return unravel(row, self.of.rows)
 
-    def _store(self, batch: list[Expr], row: Expr, column: Expr, total: Expr) -> tirx.Stmt:
+    def _place(self, batch: list[Expr], row: Expr, column: Expr) -> list[Expr]:
         rows = self._row(row) if len(self.view.total.shape) > 1 else []
-        return self.view.store([*batch, *rows, column], total)
+        return [*batch, *rows, column]
 
     def _wide(self, value: Expr) -> Expr:
         return value if str(value.ty) == self.dtype else tirx.Cast(self.dtype, value)

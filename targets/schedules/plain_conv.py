@@ -317,13 +317,13 @@ class _Plain:
     def _store(
         self, n: Expr, group: Expr, first: Expr, tall: int, rows: list[Expr], phase: int, start: Expr, skip: Expr, sums: tirx.Buffer
     ) -> tirx.Stmt:
-        def put(o: Expr, step: Expr, total: Expr) -> tirx.Stmt:
+        def place(o: Expr, step: Expr) -> list[Expr]:
             column = step * self.row.phases + phase
             spatial = unravel(column, [axis.out for axis in self.full_axes]) if self.flat else [*rows, column]
-            return self.view.store([n, group * self.outputs + first + o, *spatial], total)
+            return [n, group * self.outputs + first + o, *spatial]
 
         def vector(o: Expr, p: Expr) -> tirx.Stmt:
-            return vectorized(self.lanes, lambda v: put(o, start + p * self.lanes + v, tirx.BufferLoad(sums, [o, p, v])))
+            return self.view.store(self.lanes, lambda v: (place(o, start + p * self.lanes + v), tirx.BufferLoad(sums, [o, p, v])))
 
         whole = unrolled(tall, lambda o: unrolled(self.wide, lambda p: vector(o, p), "p"), "o")
         if not self.ragged:
@@ -339,7 +339,7 @@ class _Plain:
 
             def column(i: Expr) -> tirx.Stmt:
                 p, v = unravel(i, [const(self.wide), const(self.lanes)])
-                return put(o, start + i, tirx.BufferLoad(kept, [o, p, v]))
+                return self.view.store(1, lambda _: (place(o, start + i), tirx.BufferLoad(kept, [o, p, v])))
 
             return serial(count, lambda i: tirx.IfThenElse(i >= skip, column(i), None), "i")
 
