@@ -22,7 +22,9 @@ class _Word:
         self.value = value
 
     def __add__(self, other: Any) -> _Word:
-        return _Word(self.value + _value(other))
+        """Wraps: in 64 bits, since TVM tells LLVM that sums of 32-bit words never do."""
+        wide = [tirx.Cast("uint64", value) for value in (self.value, _value(other))]
+        return _Word(tirx.Cast(WORD, wide[0] + wide[1]))
 
     def __xor__(self, other: Any) -> _Word:
         return _Word(tirx.bitwise_xor(self.value, _value(other)))
