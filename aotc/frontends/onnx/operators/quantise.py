@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from aotc import ops
 from aotc.frontends.onnx.node import Handler, Node, Results
 from aotc.frontends.onnx.operators.conv import kernel_of, padded, windows
@@ -35,26 +37,31 @@ def along(node: Node, vector: Expr, rank: int, axis: int) -> Expr:
     return node.call(ops.reshape, vector, shape=(*[1] * axis, node.shape(vector)[0], *[1] * (rank - axis - 1)))
 
 
-def _spread(node: Node, x: Expr, values: Expr | None) -> Expr | None:
-    """A scale or zero point by tensor, by axis or by blocks along an axis, so that it broadcasts to ``x``."""
-    if values is None:
-        return None
-    block = node.integer("block_size", 0)
-    if is_single(node, values) and not block:
-        return scalar(node, values)
-    axis = node.axis(node.integer("axis", 1), node.rank(x))
+Values = Callable[[Expr, Expr, "Expr | None"], Expr]
+
+
+def _by_granularity(node: Node, x: Expr, scale: Expr, zero: Expr | None, compute: Values) -> Expr:
+    """``compute`` of x, scale and zero point, which broadcast: they are given by tensor, by axis or by blocks along an axis."""
+    block, shape = node.integer("block_size", 0), node.shape(x)
     if not block:
-        return along(node, values, node.rank(x), axis)
-    shape, own = node.shape(x), node.shape(values)
-    wanted = (*shape[:axis], ceildiv(shape[axis], block), *shape[axis + 1 :])
+        if is_single(node, scale):
+            return compute(x, scalar(node, scale), None if zero is None else scalar(node, zero))
+        axis = node.axis(node.integer("axis", 1), node.rank(x))
+        return compute(x, along(node, scale, len(shape), axis), None if zero is None else along(node, zero, len(shape), axis))
+    axis = node.axis(node.integer("axis", 1), node.rank(x))
+    own, size = node.shape(scale), shape[axis]
+    wanted = (*shape[:axis], ceildiv(size, block), *shape[axis + 1 :])
     if own != wanted:
         node.invalid(f"blocks of {block} along axis {axis} of {node.type(x)} need a scale of {list(wanted)}, not {list(own)}")
-    values = node.call(ops.reshape, values, shape=(*own[: axis + 1], 1, *own[axis + 1 :]))
-    values = node.call(ops.broadcast_to, values, shape=(*own[: axis + 1], block, *own[axis + 1 :]))
-    values = node.call(ops.reshape, values, shape=(*own[:axis], own[axis] * block, *own[axis + 1 :]))
-    if node.shape(values) == shape:
-        return values
-    return node.call(ops.slice_, values, begins=(0,) * len(shape), ends=shape, steps=(1,) * len(shape))
+    missing = own[axis] * block - size
+    if missing != 0:  # the last block is not full
+        x = node.call(ops.pad, x, before=(0,) * len(shape), after=(*[0] * axis, missing, *[0] * (len(shape) - axis - 1)), value=0)
+    x = node.call(ops.reshape, x, shape=(*own[: axis + 1], block, *own[axis + 1 :]))
+    scale, zero = (
+        None if each is None else node.call(ops.reshape, each, shape=(*own[: axis + 1], 1, *own[axis + 1 :])) for each in (scale, zero)
+    )  # type: ignore[assignment]
+    y = node.call(ops.reshape, compute(x, scale, zero), shape=(*own[:axis], own[axis] * block, *own[axis + 1 :]))
+    return y if missing == 0 else node.call(ops.slice_, y, begins=(0,) * len(shape), ends=shape, steps=(1,) * len(shape))
 
 
 def quantised(node: Node, x: Expr, scale: Expr, zero: Expr | None, dtype: str, saturate: bool = True) -> Expr:
@@ -90,30 +97,35 @@ def _given(zero: Expr | None) -> list[Expr]:
 
 
 def _quantize_linear(node: Node) -> Results:
-    x, scale, zero = node.input(0), node.input(1), node.optional(2)
+    zero = node.optional(2)
     dtype = "uint8" if zero is None else node.dtype(zero)
     if zero is None and node.integer("output_dtype", 0):
         dtype = dtype_of(node.integer("output_dtype"), f"the result of {node.origin!r}")
-    precision = node.dtype(scale)
+    precision = node.dtype(node.input(1))
     if node.integer("precision", 0):
         precision = dtype_of(node.integer("precision"), f"the precision of {node.origin!r}")
-    scale, zero = _spread(node, x, scale), _spread(node, x, zero)  # type: ignore[assignment]
-    saturate = node.flag("saturate", True)
-    if precision in FLOATS:
-        return quantised(node, cast(node, x, precision), cast(node, scale, precision), zero, dtype, saturate)
-    # A small float: the quotient is rounded to it, and that is what is quantised.
-    x, scale = (cast(node, cast(node, each, precision), "float32") for each in (x, scale))
-    y = cast(node, cast(node, node.call(ops.divide, x, scale), precision), "float32")
-    return quantised(node, y, node.constant(1, "float32"), zero, dtype, saturate)
+
+    def compute(x: Expr, scale: Expr, zero: Expr | None) -> Expr:
+        if precision not in FLOATS:  # a small float: the quotient is rounded to it, and that is what is quantised
+            x, scale = (cast(node, cast(node, each, precision), "float32") for each in (x, scale))
+            x = cast(node, cast(node, node.call(ops.divide, x, scale), precision), "float32")
+            scale = node.constant(1, "float32")
+        else:
+            x, scale = cast(node, x, precision), cast(node, scale, precision)
+        return quantised(node, x, scale, zero, dtype, node.flag("saturate", True))
+
+    return _by_granularity(node, node.input(0), node.input(1), zero, compute)
 
 
 def _dequantize_linear(node: Node) -> Results:
-    x, scale, zero = node.input(0), node.input(1), node.optional(2)
-    dtype = node.dtype(scale)
+    dtype = node.dtype(node.input(1))
     if node.integer("output_dtype", 0):
         dtype = dtype_of(node.integer("output_dtype"), f"the result of {node.origin!r}")
-    scale, zero = _spread(node, x, scale), _spread(node, x, zero)  # type: ignore[assignment]
-    return cast(node, dequantised(node, x, cast(node, scale, "float32") if dtype in SMALL else scale, zero), dtype)
+
+    def compute(x: Expr, scale: Expr, zero: Expr | None) -> Expr:
+        return dequantised(node, x, cast(node, scale, "float32") if dtype in SMALL else scale, zero)
+
+    return cast(node, _by_granularity(node, node.input(0), node.input(1), node.optional(2), compute), dtype)
 
 
 def known_zero(node: Node, zero: Expr | None) -> bool:
