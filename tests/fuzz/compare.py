@@ -1,0 +1,142 @@
+"""A built file beside ONNX Runtime on one graph: equal, different, or different for a reason."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import onnx
+from onnx import TensorProto, helper
+
+import aotc
+from aotc.errors import InvalidModel, UnsupportedModel
+from tests.agreement import assert_agrees
+from tests.fuzz.builder import FLOATS, Graph, Skip, evaluate
+
+FIGURES = {"float16": 4e-3, "float32": 1e-4, "float64": 1e-9}
+NOISE = {"float16": 2.0**-10, "float32": 2.0**-22, "float64": 2.0**-51}  # of every intermediate result: a few units in the last place
+AMPLIFIED = 10  # how many times that noise's effect a difference may be
+SEEDS = (1, 2, 3, 4)
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """``kind``: equal, refused (aotc says that it lacks something), explained or different. ``outputs`` of the graph have two
+    elements or more, ``varied`` of them are not constant."""
+
+    kind: str
+    reason: str = ""
+    outputs: int = 0
+    varied: int = 0
+
+
+def run_built(graph: Graph) -> list[np.ndarray]:
+    """The outputs from a file that is built, loaded and removed."""
+    with tempfile.TemporaryDirectory(prefix="aotc-fuzz-") as folder:
+        aotc.compile(graph.model, output=Path(folder) / "model.so", jobs=0)
+        return list(aotc.load(Path(folder) / "model.so", num_threads=1).run(graph.inputs).values())
+
+
+def check(graph: Graph, run: Callable[[Graph], Sequence[np.ndarray]] = run_built) -> Outcome:
+    """Compares what ``run`` computes with ONNX Runtime. Raises what the build or the run raises, but for refusals."""
+    expected = evaluate(graph.model, graph.inputs)
+    try:
+        found = run(graph)
+    except (UnsupportedModel, InvalidModel) as error:
+        return Outcome("refused", str(error))
+    wide = [array for array in expected if array.size > 1]
+    counts = (len(wide), sum(_varied(array) for array in wide))
+    differences = [text for have, want in zip(found, expected, strict=True) if (text := difference(have, want))]
+    if not differences:
+        return Outcome("equal", "", *counts)
+    if reason := explanation(graph, found, expected):
+        return Outcome("explained", reason, *counts)
+    return Outcome("different", "; ".join(differences), *counts)
+
+
+def difference(have: np.ndarray, want: np.ndarray) -> str:
+    """What is wrong with an output, or nothing."""
+    try:
+        assert_agrees(have, want, FIGURES.get(str(want.dtype), 0))
+    except AssertionError as error:
+        return " ".join(str(error).split())
+    return ""
+
+
+def explanation(graph: Graph, found: Sequence[np.ndarray], expected: Sequence[np.ndarray]) -> str:
+    """Why a difference is none of aotc's: ONNX Runtime's own result changes as much when each intermediate result of the graph
+    is off by a few units in its last place."""
+    try:
+        shaken = [evaluate(shaken_model(graph, seed), graph.inputs) for seed in SEEDS]
+    except Skip:
+        return ""
+    for number, (have, want) in enumerate(zip(found, expected, strict=True)):
+        if difference(have, want) and not _within(have, want, [run[number] for run in shaken]):
+            return ""
+    return "the result depends on the last digits of intermediate results"
+
+
+def _within(have: np.ndarray, want: np.ndarray, shaken: Sequence[np.ndarray]) -> bool:
+    if have.dtype != want.dtype:
+        return False
+    if any(other.shape != want.shape for other in shaken):
+        return True
+    if have.shape != want.shape:
+        return False
+    if str(want.dtype) not in FLOATS:
+        return any(np.any(other != want) for other in shaken)
+    a, b = have.astype("float64"), want.astype("float64")
+    others = [other.astype("float64") for other in shaken]
+    if any(not np.array_equal(np.isfinite(other), np.isfinite(b)) for other in others):
+        return True
+    finite = np.isfinite(b)
+    if not np.array_equal(np.isfinite(a), finite):
+        return False
+    moved = max(float(np.abs(other - b)[finite].max(initial=0)) for other in others)
+    return float(np.abs(a - b)[finite].max(initial=0)) <= AMPLIFIED * moved
+
+
+def shaken_model(graph: Graph, seed: int) -> onnx.ModelProto:
+    """The model with every intermediate float multiplied by a random number near one."""
+    model = onnx.ModelProto()
+    model.CopyFrom(graph.model)
+    del model.graph.node[:]
+    outputs = {value.name for value in graph.model.graph.output}
+    renamed: dict[str, str] = {}
+    for number, node in enumerate(graph.model.graph.node):
+        copy = onnx.NodeProto()
+        copy.CopyFrom(node)
+        copy.input[:] = [renamed.get(name, name) for name in node.input]
+        model.graph.node.append(copy)
+        for place, name in enumerate(node.output):
+            dtype = graph.dtypes.get(name)
+            if dtype not in FLOATS:
+                continue
+            exact = f"{name}_exact"
+            copy.output[place] = exact
+            model.graph.node[-1].output[place] = exact
+            renamed[name] = name if name in outputs else f"{name}_shaken"
+            _append_noise(model.graph, exact, renamed[name], dtype, seed + 7 * number + place)
+    return model
+
+
+def _append_noise(graph: onnx.GraphProto, source: str, result: str, dtype: str, seed: int) -> None:
+    wide = TensorProto.DOUBLE if dtype == "float64" else TensorProto.FLOAT
+    names = [f"{source}_{part}" for part in ("wide", "noise", "product")]
+    low, high = 1 - NOISE[dtype], 1 + NOISE[dtype]
+    graph.node.extend(
+        [
+            helper.make_node("Cast", [source], [names[0]], to=wide),
+            helper.make_node("RandomUniformLike", [names[0]], [names[1]], low=low, high=high, seed=float(seed)),
+            helper.make_node("Mul", names[:2], [names[2]]),
+            helper.make_node("Cast", [names[2]], [result], to=helper.np_dtype_to_tensor_dtype(np.dtype(dtype))),
+        ]
+    )
+
+
+def _varied(array: np.ndarray) -> bool:
+    flat = array.reshape(-1)
+    return not bool(np.all((flat == flat[0]) | ((flat != flat) & (flat[0] != flat[0]))))
