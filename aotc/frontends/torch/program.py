@@ -14,6 +14,7 @@ from torch.export import ExportedProgram
 from torch.utils import _pytree as pytree
 
 from aotc.errors import InvalidModel, InvalidOption, UnsupportedModel
+from aotc.frontends.torch import complexes
 from aotc.frontends.torch.builder import Recipe
 from aotc.frontends.torch.control import is_control
 from aotc.frontends.torch.functional import functional_form, needs_no_decomposition, with_identities_marked
@@ -49,7 +50,7 @@ def decomposed(program: ExportedProgram, recipes: dict[Any, Recipe] = RECIPES) -
     if needs_no_decomposition(program, recipes, lambda node: is_known(node, recipes)):
         return program
     table = torch.export.default_decompositions()
-    for operator in recipes:
+    for operator in (*recipes, *complexes.RECIPES):
         table.pop(operator, None)
     with _quiet():
         try:
@@ -63,6 +64,7 @@ def is_known(node: torch.fx.Node, recipes: dict[Any, Recipe] = RECIPES) -> bool:
     if (
         is_control(node.target)
         or node.target in recipes
+        or node.target in complexes.RECIPES
         or functional_form(node.target) in recipes
         or "getitem" in str(node.target)
         or is_check(node)
@@ -114,6 +116,7 @@ def _quiet() -> Any:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", FutureWarning)
         warnings.simplefilter("ignore", DeprecationWarning)
+        warnings.filterwarnings("ignore", "The tensor attributes .* were assigned during export")  # of torch's recurrent layers
         yield
 
 

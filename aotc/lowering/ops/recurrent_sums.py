@@ -45,11 +45,11 @@ class Sums:
 
     def write(self) -> tirx.Stmt:
         vectors = number(self.weight.shape[0]) * self._per_block
-        whole, rest = divmod(vectors, self.group)
-        parts = [serial(whole, lambda i: self._vectors(i * self.group, self.group), "group")] if whole else []
-        if rest:
-            parts.append(serial(rest, lambda i: self._vectors(whole * self.group + i, 1), "rest"))
-        return sequence(*parts)
+        groups = -(-vectors // self.group)
+        size = -(-vectors // groups)  # even shares: a group of few vectors would wait for its multiply-adds
+        whole, rest = divmod(vectors, size)
+        parts = [serial(whole, lambda i: self._vectors(i * size, size), "group")]
+        return sequence(*parts, *([self._vectors(const(whole * size), rest)] if rest else []))
 
     @property
     def _block(self) -> int:
