@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from typing import Any, cast
 
 from aotc.ir.dims import Symbol, symbols_of
-from aotc.ir.expr import Call, Expr, Function, Module, children, defined_symbols
+from aotc.ir.expr import Call, Expr, Function, Module, bodies, children, defined_symbols
 from aotc.ir.printer import dims_of_node
 from aotc.ir.visitor import all_functions, post_order
 
@@ -72,5 +72,11 @@ def schedule(*roots: Expr) -> list[Expr]:
 
 
 def _definers(node: Expr, found: dict[str, Expr]) -> list[Expr]:
-    used = symbols_of(*dims_of_node(node))
+    used = symbols_of(*(dim for each in (node, *_inside(node)) for dim in dims_of_node(each)))
     return [found[name] for name in used if name in found and found[name] is not node]
+
+
+def _inside(node: Expr) -> list[Expr]:
+    """The nodes of the functions that ``node`` calls or runs: they may mention a symbol that no type around them has."""
+    called = [node.op] if isinstance(node, Call) and isinstance(node.op, Function) else bodies(node)
+    return [each for function in called for inner in post_order(function.body) for each in (inner, *_inside(inner))]
