@@ -80,7 +80,8 @@ class GruAttributes(RnnAttributes):
 class LstmAttributes(RnnAttributes):
     """Activations of (gates, new cell, output). ``peepholes``: a further argument [3, H], by which the cell enters the input,
     forget and output gates. ``projected``: then one [blocks, H, 1, block], packed as the recurrent weight is, makes the
-    output of H units. ``input_forget``: the forget gate is 1 less the input gate."""
+    output of H units. ``input_forget``: the forget gate is 1 less the input gate. ``quantised``: what the recurrent weight is
+    multiplied by is the state as 8 bits would hold it, scaled in each step by the range of all rows, zero included."""
 
     activations: tuple[str, ...] = ("sigmoid", "tanh", "tanh")
     alphas: tuple[float, ...] = (0.0, 0.0, 0.0)
@@ -88,6 +89,7 @@ class LstmAttributes(RnnAttributes):
     peepholes: bool = False
     projected: bool = False
     input_forget: bool = False
+    quantised: bool = False
 
 
 # --- packed weights --------------------------------------------------------------------------------------------------
@@ -219,6 +221,15 @@ def _over_time(
     return (y, *states)
 
 
+def _rounded(x: np.ndarray) -> np.ndarray:
+    """``x`` as 8 bits without sign hold it, by DynamicQuantizeLinear's rule."""
+    kind = x.dtype.type
+    low, high = kind(x.min(initial=0)), kind(x.max(initial=0))
+    scale = (high - low) / kind(255) if high > low else kind(1)
+    zero = np.rint(np.clip(-low / scale, 0, 255))
+    return np.asarray((np.clip(np.rint(x / scale) + zero, 0, 255) - zero) * scale, x.dtype)
+
+
 def _lstm(attrs: LstmAttributes, *arrays: np.ndarray) -> tuple[np.ndarray, ...]:
     given = _Arguments(lstm_arguments(attrs), arrays)
     units, outputs = given.c.shape[1], given.h.shape[1]
@@ -229,7 +240,7 @@ def _lstm(attrs: LstmAttributes, *arrays: np.ndarray) -> tuple[np.ndarray, ...]:
     projection = unpacked(given.projected, outputs)[0] if attrs.projected else None
 
     def step(gates: np.ndarray, h: np.ndarray, c: np.ndarray) -> tuple[np.ndarray, ...]:
-        i, f, g, o = np.split(gates + h @ recurrent.T, 4, axis=1)
+        i, f, g, o = np.split(gates + (_rounded(h) if attrs.quantised else h) @ recurrent.T, 4, axis=1)
         i = gate(i + peep[0] * c)
         f = 1 - i if attrs.input_forget else gate(f + peep[1] * c)
         c = f * c + i * new(g)

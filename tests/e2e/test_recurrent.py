@@ -162,6 +162,35 @@ def test_batch_first(tmp_path: Path) -> None:
             assert_agrees(got[name], moved, 1e-5, f"{op} {name}")
 
 
+@pytest.mark.parametrize(("rows", "dtype", "per_channel"), [(1, "int8", False), (3, "int8", True), (8, "uint8", False)])
+def test_dynamic_quantize_lstm(rows: int, dtype: str, per_channel: bool, tmp_path: Path) -> None:
+    """Data and states are rounded to 8 bits where ONNX Runtime rounds them. Its own sums of int8 saturate without VNNI: 6 bits do not."""
+    random, units, directions = np.random.default_rng(0), 20, 2
+
+    def normal(*shape: int) -> np.ndarray:
+        return random.standard_normal(shape).astype(np.float32)
+
+    shape = (directions, 4 * units) if per_channel else (directions,)
+    low, high = (-63, 64) if dtype == "int8" else (0, 256)
+    zeros = np.zeros(shape) if dtype == "int8" else random.integers(100, 150, shape)
+    weights = {
+        "W": random.integers(low, high, (directions, FEATURES, 4 * units)).astype(dtype),
+        "R": random.integers(low, high, (directions, units, 4 * units)).astype(dtype),
+        "B": normal(directions, 8 * units) * 0.4, "ws": random.uniform(0.004, 0.008, shape).astype(np.float32),
+        "rs": random.uniform(0.003, 0.006, shape).astype(np.float32), "wz": zeros.astype(dtype), "rz": zeros.astype(dtype),
+    }  # fmt: skip
+    names = ["X", "W", "R", "B", "", "", "", "", "ws", "wz", "rs", "rz"]
+    node = helper.make_node(
+        "DynamicQuantizeLSTM", names, ["Y", "Y_h", "Y_c"], domain="com.microsoft", hidden_size=units, direction="bidirectional"
+    )
+    x = normal(STEPS, rows, FEATURES)
+    model = small.model([node], {"X": ("float32", x.shape)}, dict.fromkeys(node.output, ("float32", None)), weights, opset=14)
+    model.opset_import.append(helper.make_opsetid("com.microsoft", 1))
+    got, want = small.run(model, {"X": x}, tmp_path, jobs=0), onnxruntime_outputs(model, {"X": x})
+    for name, value in want.items():
+        assert_agrees(got[name], value, 1e-5, name)
+
+
 class Layers(nn.Module):
     """Several layers on one input [steps, rows, 5], each with all its results."""
 

@@ -17,7 +17,7 @@ from tvm import te, tirx
 from aotc.ir.types import TensorType
 from aotc.lowering.ops import elementwise
 from aotc.lowering.ops.common import Expr, Expression, Scope, constant, dtype_of
-from aotc.lowering.ops.recurrent_sums import Sums, number, widest
+from aotc.lowering.ops.recurrent_sums import Sums, number, rounded, widest
 from aotc.ops.base import OpDef
 from aotc.ops.recurrent import ARGUMENTS, GATES, gru, lstm, rnn
 from aotc.targets.schedules.emit import const, known, parallel, sequence, serial, vectorized
@@ -34,7 +34,8 @@ def scratch_widths(op: OpDef, attrs: Any, units: int) -> dict[str, int]:
     """The scratch that each row of the batch needs, by name."""
     sums = {"sums": GATES[op] * units}
     if op is lstm:
-        return {**sums, "next_c": units, **({"unprojected": units} if attrs.projected else {})}
+        optional = {"unprojected": attrs.projected, "rounded": attrs.quantised}
+        return {**sums, "next_c": units, **{name: units for name, there in optional.items() if there}}
     return {**sums, "gated": 2 * units} if op is gru and not attrs.reset_after else sums
 
 
@@ -52,10 +53,14 @@ class _Layer:
         self.op, self.attrs, self.buffers, self.tile = op, attrs, buffers, tile
         self.dtype = str(buffers["gates"].dtype)
         self.steps, self.rows, width = buffers["gates"].shape
+        self.quantised = op is lstm and attrs.quantised
+        self.states = ["h", "c"] if op is lstm else ["h"]
         self.units, self.outputs = number(width) // GATES[op], number(buffers["y"].shape[2])
 
     def kernel(self) -> tirx.Stmt:
         """The loop over tasks. Rows that do not fill the last one go one by one."""
+        if self.quantised:
+            return parallel(const(1), lambda _: self._together())
         share, rows = self.tile.pixels, known(self.rows)
         tasks = tirx.floordiv(self.rows + (share - 1), const(share)) if rows is None else const(-(-rows // share))
 
@@ -70,28 +75,38 @@ class _Layer:
         return parallel(tasks, task)
 
     def _over_time(self, first: Expr, rows: int) -> tirx.Stmt:
-        states = ["h", "c"] if self.op is lstm else ["h"]
+        begin = serial(rows, lambda p: self._begin(first + p), "p")
+        return sequence(begin, serial(self.steps, lambda s: self._step(self._time(s), first, rows), "step"))
 
-        def begin(p: Expr) -> tirx.Stmt:
-            given = sequence(*(self._copy(f"last_{state}", [first + p], state, [first + p]) for state in states))
-            if not self.attrs.lengths:
-                return given
-            nothing = sequence(*(self._fill(f"last_{state}", [first + p], self._zero) for state in states))
-            return tirx.IfThenElse(self.load("lengths", first + p) > 0, given, nothing)
-
-        def keep(t: Expr, p: Expr) -> tirx.Stmt:
-            new = {"h": ("y", [t, first + p]), "c": ("next_c", [first + p])}
-            return sequence(*(self._copy(f"last_{state}", [first + p], *new[state]) for state in states))
+    def _together(self) -> tirx.Stmt:
+        """All rows in each step, for what is computed of their states together."""
 
         def step(s: Expr) -> tirx.Stmt:
-            t = self.steps - 1 - s if self.attrs.reverse else s
-            work = sequence(*_STEPS[self.op.name](self, t, first, rows), serial(rows, lambda p: keep(t, p), "p"))
-            if not self.attrs.lengths:
-                return work
-            over = self._fill("y", [t, first], self._zero)
-            return tirx.IfThenElse(t < self.load("lengths", first), work, over)  # rows with lengths go one by one
+            rows = serial(self.rows, lambda row: self._step(self._time(s), row, 1), "row")
+            return sequence(rounded(self.buffers["last_h"], self.buffers["rounded"]), rows)
 
-        return sequence(serial(rows, begin, "p"), serial(self.steps, step, "step"))
+        return sequence(serial(self.rows, self._begin, "row"), serial(self.steps, step, "step"))
+
+    def _time(self, step: Expr) -> Expr:
+        return self.steps - 1 - step if self.attrs.reverse else step
+
+    def _begin(self, row: Expr) -> tirx.Stmt:
+        given = sequence(*(self._copy(f"last_{state}", [row], state, [row]) for state in self.states))
+        if not self.attrs.lengths:
+            return given
+        nothing = sequence(*(self._fill(f"last_{state}", [row], self._zero) for state in self.states))
+        return tirx.IfThenElse(self.load("lengths", row) > 0, given, nothing)
+
+    def _step(self, t: Expr, first: Expr, rows: int) -> tirx.Stmt:
+        def keep(p: Expr) -> tirx.Stmt:
+            new = {"h": ("y", [t, first + p]), "c": ("next_c", [first + p])}
+            return sequence(*(self._copy(f"last_{state}", [first + p], *new[state]) for state in self.states))
+
+        work = sequence(*_STEPS[self.op.name](self, t, first, rows), serial(rows, keep, "p"))
+        if not self.attrs.lengths:
+            return work
+        over = self._fill("y", [t, first], self._zero)
+        return tirx.IfThenElse(t < self.load("lengths", first), work, over)  # rows with lengths go one by one
 
     def load(self, name: str, *place: Expr) -> Expr:
         return tirx.BufferLoad(self.buffers[name], list(place))
@@ -225,7 +240,8 @@ def _lstm_step(layer: _Layer, t: Expr, first: Expr, rows: int) -> list[tirx.Stmt
         name, place = ("unprojected", [row]) if attrs.projected else ("y", [t, row])
         vector.store(name, place, lambda v: out(v) * shown(v))
 
-    statements = [layer.recurrent(first, rows, range(4), layer.gate(t)), layer.cells(first, rows, cell)]
+    source = "rounded" if attrs.quantised else "last_h"
+    statements = [layer.recurrent(first, rows, range(4), layer.gate(t), source), layer.cells(first, rows, cell)]
     if attrs.projected:
         y, zero = layer.buffers["y"], constant(0, layer.dtype)
         statements.append(layer.sums(

@@ -9,7 +9,7 @@ from typing import Any
 
 from tvm import tirx
 
-from aotc.lowering.ops.common import Expr
+from aotc.lowering.ops.common import Expr, constant
 from aotc.targets.schedules.emit import const, known, sequence, serial, unrolled, vectorized
 
 WIDEST = 16
@@ -107,3 +107,37 @@ class Sums:
         whole, rest = divmod(number(self.weight.shape[1]), UNROLLED_STEPS)
         parts = [serial(whole, lambda k: unrolled(UNROLLED_STEPS, lambda s: step(k * UNROLLED_STEPS + s), "s"), "k")] if whole else []
         return [*parts, *([unrolled(rest, lambda s: step(whole * UNROLLED_STEPS + s), "s")] if rest else [])]
+
+
+def rounded(states: tirx.Buffer, target: tirx.Buffer) -> tirx.Stmt:
+    """``target`` [B, inputs] is ``states`` as 8 bits would hold them: scaled by the range of all of them, zero included."""
+    dtype, (rows, inputs) = str(states.dtype), states.shape
+    low, high, scale, zero = (tirx.decl_buffer([1], dtype, name) for name in ("low", "high", "scale", "zero"))
+
+    def get(buffer: tirx.Buffer) -> Expr:
+        return tirx.BufferLoad(buffer, [const(0)])
+
+    def put(buffer: tirx.Buffer, value: Expr) -> tirx.Stmt:
+        return tirx.BufferStore(buffer, value, [const(0)])
+
+    def over_all(body: Callable[[Expr, Expr], tirx.Stmt]) -> tirx.Stmt:
+        return serial(rows, lambda row: serial(inputs, lambda k: body(row, k), "k"), "row")
+
+    def within(value: Expr) -> Expr:
+        return tirx.max(tirx.min(value, constant(255, dtype)), constant(0, dtype))
+
+    def widen(row: Expr, k: Expr) -> tirx.Stmt:
+        value = tirx.BufferLoad(states, [row, k])
+        return sequence(put(low, tirx.min(get(low), value)), put(high, tirx.max(get(high), value)))
+
+    def store(row: Expr, k: Expr) -> tirx.Stmt:
+        whole = within(tirx.nearbyint(tirx.BufferLoad(states, [row, k]) / get(scale)) + get(zero))
+        return tirx.BufferStore(target, (whole - get(zero)) * get(scale), [row, k])
+
+    nothing = get(high) == get(low)
+    step = tirx.Select(nothing, constant(1, dtype), (get(high) - get(low)) / constant(255, dtype))
+    start = tirx.nearbyint(within(constant(0, dtype) - get(low) / get(scale)))
+    return sequence(
+        *map(tirx.AllocBuffer, (low, high, scale, zero)), put(low, constant(0, dtype)), put(high, constant(0, dtype)),
+        over_all(widen), put(scale, step), put(zero, start), over_all(store),
+    )  # fmt: skip

@@ -66,6 +66,6 @@ HANDLERS: dict[tuple[str, str], Handler] = (
         random.HANDLERS,
     )
     | _join(ML, ml.HANDLERS)
-    | _join(MICROSOFT, microsoft.HANDLERS, microsoft_attention.HANDLERS, microsoft_quantised.HANDLERS)
+    | _join(MICROSOFT, microsoft.HANDLERS, microsoft_attention.HANDLERS, microsoft_quantised.HANDLERS, recurrent.MICROSOFT)
 )
 """By domain ('' is ONNX's own) and operator."""

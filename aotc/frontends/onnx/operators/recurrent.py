@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
 from aotc import ops
 from aotc.frontends.onnx.node import Handler, Node, Results
+from aotc.frontends.onnx.operators.quantise import dynamic_range
 from aotc.frontends.recurrent import both, layer, permuted
 from aotc.ir.dims import Dim
 from aotc.ir.expr import Expr
@@ -56,6 +57,13 @@ def _gru_attributes(node: Node, common: dict[str, Any]) -> GruAttributes:
 
 LSTM = _Form(ops.lstm, (0, 2, 3, 1), ("sigmoid", "tanh", "tanh"), ("h", "c"), _lstm_attributes)
 GRU = _Form(ops.gru, (1, 0, 2), ("sigmoid", "tanh"), ("h",), _gru_attributes)
+QUANTISED = _Form(
+    ops.lstm,
+    (0, 2, 3, 1),
+    ("sigmoid", "tanh", "tanh"),
+    ("h", "c"),
+    lambda node, common: replace(_lstm_attributes(node, common), quantised=True),
+)
 RNN = _Form(ops.rnn, (0,), ("tanh",), ("h",), lambda node, common: RnnAttributes(**common))
 
 
@@ -208,4 +216,29 @@ def _numbers(given: Sequence[float], defaults: Sequence[float | None]) -> tuple[
     return tuple(0.0 if default is None else next(rest, default) for default in defaults)
 
 
+def _dynamic_quantize_lstm(node: Node) -> Results:
+    """W [D, I, 4 * H] and R [D, H, 4 * H] in 8 bits, data and state rounded to 8 bits as they come: the products of such numbers
+    are what ONNX Runtime computes with integers, with one thread. Weights are kept as floats."""
+    x = node.input(0)
+    scale, zero = dynamic_range(node, x)
+    x = node.call(ops.dequantise, node.call(ops.quantise, x, scale, zero, dtype="uint8"), scale, zero)
+    weight, recurrence = (_dequantised(node, index, node.input(scales), node.optional(scales + 1)) for index, scales in ((1, 8), (2, 10)))
+    return build(node, QUANTISED, x, weight, recurrence)
+
+
+def _dequantised(node: Node, index: int, scale: Expr, zero: Expr | None) -> Expr:
+    """A weight with its last two axes swapped, as LSTM has it; scales and zero points are one a direction, or one a column."""
+    packed = node.input(index)
+    if node.rank(packed) != 3:
+        node.invalid(f"takes weights of rank 3, not {node.type(packed)}")
+    shape = (node.shape(packed)[0], 1, -1)
+    known = [node.known.get(each) for each in (packed, scale, zero) if each is not None]
+    if all(each is not None for each in known):
+        data, factor, *start = (np.asarray(each, np.float32) for each in known)
+        data = data - start[0].reshape(shape) if start else data
+        return node.weight(f"{node.proto.input[index]}~float", np.ascontiguousarray((data * factor.reshape(shape)).transpose(0, 2, 1)))
+    node.unsupported("its weights must be known when the model is built")
+
+
 HANDLERS: dict[str, Handler] = {"LSTM": recurrent(LSTM), "GRU": recurrent(GRU), "RNN": recurrent(RNN)}
+MICROSOFT: dict[str, Handler] = {"DynamicQuantizeLSTM": _dynamic_quantize_lstm}
