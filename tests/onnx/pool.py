@@ -53,10 +53,15 @@ def run_tests(names: Sequence[str], target: str, jobs: int) -> Iterator[tuple[st
 
 
 def _start(target: str) -> _Worker:
+    """Raises RuntimeError for a worker that cannot even begin: that is no test's failure."""
     ours, theirs = _CONTEXT.Pipe()
     process = _CONTEXT.Process(target=_serve, args=(theirs, target), daemon=True)
     process.start()
     theirs.close()
+    try:
+        ours.recv()
+    except EOFError:
+        raise RuntimeError("a worker process ended before its first test; its last words are above") from None
     return _Worker(process, ours)
 
 
@@ -89,6 +94,7 @@ def _serve(pipe: Connection, target: str) -> None:
     from onnx.backend.test import BackendTest
 
     tests = BackendTest(BACKENDS[target], __name__).test_cases["OnnxBackendNodeModelTest"]
+    pipe.send("ready")
     while True:
         try:
             name = pipe.recv()
