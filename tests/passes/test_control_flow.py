@@ -57,6 +57,14 @@ def test_weights_move_into_bodies() -> None:
     assert sink_constants(after, OPTIONS) is after
 
 
+def test_a_size_whose_bounds_say_more_than_is_known_stays_a_check() -> None:
+    x, size = Var("x", tensor("float32", symbol("n", 1))), symbol("u0", 3, 9)
+    count = ops.define_dims(ops.dims(values=(symbol("n", 1),), scalar=True), dims=(size,))
+    function = Function((x,), ops.anchor(ops.relu(ops.reshape(x, shape=(size,))), count), "main")
+    module = Module({"main": function}, {"main": ("y",)})
+    assert solve_shapes(module, OPTIONS) is module
+
+
 def test_a_size_that_turns_out_to_be_known_is_known_everywhere() -> None:
     x, size = Var("x", tensor("float32", symbol("n", 1), 4)), symbol("u0", 0)
     count = ops.define_dims(ops.gather(ops.shape_of(x), Constant(np.int64(1)), axis=0), dims=(size,))

@@ -9,7 +9,7 @@ from torch.export import Dim
 
 from aotc.ir.dims import symbol
 from aotc.ir.expr import Parameter
-from aotc.ir.visitor import post_order
+from aotc.ir.visitor import calls_of, post_order
 from tests.frontends.torch.check import check, operators
 
 torch.manual_seed(0)
@@ -142,6 +142,17 @@ def test_causal_decoder_with_rotary_positions_and_rms_norm() -> None:
 )
 def test_recurrent_layers_of_known_length(cell: type[nn.Module], options: dict[str, object]) -> None:
     check(cell(5, 6, **options), (torch.randn(4, 3, 5),))
+
+
+@pytest.mark.parametrize("cell", [nn.LSTM, nn.GRU])
+def test_recurrent_layers_of_any_length_are_one_call_a_direction(cell: type[nn.Module]) -> None:
+    imported = check(cell(5, 6, bidirectional=True), (torch.randn(4, 3, 5),), ({0: LENGTH, 1: BATCH},), [(torch.randn(7, 1, 5),)])
+    assert len(list(calls_of(imported.main.body, [cell.__name__.lower()]))) == 2
+
+
+@pytest.mark.parametrize("cell", [nn.LSTMCell, nn.GRUCell, nn.RNNCell])
+def test_recurrent_cells(cell: type[nn.Module]) -> None:
+    check(cell(5, 6), (torch.randn(3, 5),))
 
 
 def test_window_attention_by_roll_and_shuffle() -> None:

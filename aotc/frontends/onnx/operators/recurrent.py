@@ -231,10 +231,10 @@ def _dequantised(node: Node, index: int, scale: Expr, zero: Expr | None) -> Expr
     packed = node.input(index)
     if node.rank(packed) != 3:
         node.invalid(f"takes weights of rank 3, not {node.type(packed)}")
-    shape = (node.shape(packed)[0], 1, -1)
     known = [node.known.get(each) for each in (packed, scale, zero) if each is not None]
     if all(each is not None for each in known):
         data, factor, *start = (np.asarray(each, np.float32) for each in known)
+        shape = (data.shape[0], 1, -1)
         data = data - start[0].reshape(shape) if start else data
         return node.weight(f"{node.proto.input[index]}~float", np.ascontiguousarray((data * factor.reshape(shape)).transpose(0, 2, 1)))
     node.unsupported("its weights must be known when the model is built")
