@@ -12,6 +12,7 @@ from rich.table import Table
 from aotc.cli.common import AsJson, BuiltFile, bytes_text, console, print_json, shape_text, version_text
 from aotc.cli.plan_graph import write_graph
 from aotc.lowering.plan import DYNAMIC
+from aotc.packaging.weights_file import weights_path
 
 if TYPE_CHECKING:
     from aotc.lowering.plan import EntryPoint, ExecutionPlan, Step
@@ -126,6 +127,8 @@ def _print_file(model: PackagedModel) -> None:
         "manifest": sizes.manifest,
         "other": sizes.other,
     }
+    if sizes.weights_beside:
+        table.add_row("beside it", f"{weights_path(model.path).name} with weights of {bytes_text(sizes.weights_beside)}")
     table.add_row("size", f"{bytes_text(sizes.file)}: " + ", ".join(f"{name} {bytes_text(size)}" for name, size in kinds.items()))
     for key, value in manifest.metadata.items():
         table.add_row(key, value)

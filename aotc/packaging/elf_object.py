@@ -25,16 +25,13 @@ _GLOBAL_OBJECT, _HIDDEN = 0x11, 2
 
 @dataclass(frozen=True)
 class Blob:
-    """``content``: the bytes, or a file that is streamed. ``align`` in bytes, a power of two."""
+    """``content``: the bytes, or a file that is streamed without its first ``skip`` bytes. ``align`` in bytes, a power of two."""
 
     section: str
     symbol: str
     content: bytes | Path
     align: int = 64
-
-    @property
-    def size(self) -> int:
-        return len(self.content) if isinstance(self.content, bytes) else self.content.stat().st_size
+    skip: int = 0
 
 
 def write_object(path: Path, architecture: str, blobs: list[Blob]) -> None:
@@ -46,7 +43,7 @@ def write_object(path: Path, architecture: str, blobs: list[Blob]) -> None:
         file.write(bytes(_EHDR.size))
         for index, blob in enumerate(blobs, start=1):
             offset = _pad(file, blob.align)
-            _copy(blob.content, file)
+            _copy(blob, file)
             size = file.tell() - offset
             flags = _SHF_ALLOC | _SHF_GNU_RETAIN  # retained: --gc-sections keeps what only the reader needs
             headers.append(_SHDR.pack(names.add(blob.section), _SHT_PROGBITS, flags, 0, offset, size, 0, 0, blob.align, 0))
@@ -85,9 +82,10 @@ def _pad(file: BinaryIO, align: int) -> int:
     return position + -position % align
 
 
-def _copy(content: bytes | Path, file: BinaryIO) -> None:
-    if isinstance(content, bytes):
-        file.write(content)
+def _copy(blob: Blob, file: BinaryIO) -> None:
+    if isinstance(blob.content, bytes):
+        file.write(blob.content)
         return
-    with content.open("rb") as source:
+    with blob.content.open("rb") as source:
+        source.seek(blob.skip)
         shutil.copyfileobj(source, file, 1 << 20)

@@ -17,20 +17,19 @@ from aotc.packaging.elf_object import MACHINES, Blob, write_object
 from aotc.packaging.header import Header
 from aotc.packaging.manifest import Manifest
 from aotc.packaging.toolchain import Toolchain, compile_all, toolchain
-from aotc.packaging.weights_file import NO_HEADER
+from aotc.packaging.weights_file import EMPTY, HEADER_BYTES, MAGIC, NO_HEADER, weights_header, weights_path
 
 CSRC = Path(__file__).resolve().parent.parent / "runtime" / "csrc"
 APPLICATION_SOURCES = ("aotc_loader.c",)  # the application's side, not part of a model's file
 STUB_HEADERS = ("aotc_kernel.h", "blobs.h")
 VERSION_SCRIPT = "{ global: aotc_model; local: *; };\n"
 WEIGHTS_ALIGNMENT = {"x86_64": 4096, "aarch64": 65536}  # the largest page of a kernel for it
-MAXIMUM_WEIGHTS = 1 << 30
 
 
 @dataclass(frozen=True)
 class Parts:
     """All that goes into a file, in a fixed order. ``kernels``: object code; ``stubs``: C source, which defines what blobs.h declares of
-    the kernels; ``weights``: a file, streamed."""
+    the kernels; ``weights``: what ``write_weights`` wrote, which goes into the file or, where the manifest says so, beside it."""
 
     kernels: Sequence[bytes]
     stubs: str
@@ -41,15 +40,16 @@ class Parts:
 
 @dataclass(frozen=True)
 class Linked:
-    """A file that was linked and passed the checks."""
+    """A file that was linked and passed the checks; ``weights_beside``: its weights lie in a second file."""
 
     path: Path
     header: Header
     elf: ElfReport
+    weights_beside: bool = False
 
 
 def link(parts: Parts, output: Path, *, compiler: str | None = None) -> Linked:
-    """Write ``output``. It appears whole or not at all, replacing what was there.
+    """Write ``output``, and the file of weights beside it if there is one. They appear whole or not at all, replacing what was there.
 
     ``compiler``: a gcc to use instead of the ziglang wheel, see ``toolchain``. Raises BuildError if a tool fails, the output's folder
     cannot be written or is full, or the result would not load on the target.
@@ -57,9 +57,6 @@ def link(parts: Parts, output: Path, *, compiler: str | None = None) -> Linked:
     target = parts.manifest.target
     tools = toolchain(target.triple, _oldest_glibc(target.glibc), compiler)
     check_kernels(parts.kernels)
-    if parts.manifest.weights_size > MAXIMUM_WEIGHTS:
-        size = parts.manifest.weights_size
-        raise BuildError(f"the weights have {size} bytes, one file holds at most {MAXIMUM_WEIGHTS}; use a smaller precision or model")
     output = output.absolute()
     try:
         work = Path(tempfile.mkdtemp(prefix=f".{output.name}.", dir=output.parent))
@@ -69,12 +66,27 @@ def link(parts: Parts, output: Path, *, compiler: str | None = None) -> Linked:
         made = work / "model.so"
         header = _link(parts, tools, work, made)
         report = check_output(made, target.glibc)
-        os.replace(made, output)
-        return Linked(output, header, report)
+        _appear(parts, made, output)
+        return Linked(output, header, report, parts.manifest.external_weights)
     except OSError as error:
         raise BuildError(f"cannot write {output}: {error.strerror}; free space or choose another output") from error
     finally:
         shutil.rmtree(work, ignore_errors=True)
+
+
+def _appear(parts: Parts, made: Path, output: Path) -> None:
+    """Give the new files their names. Between the two steps the old file finds weights of another build, and says so."""
+    beside = weights_path(output)
+    if parts.manifest.external_weights:
+        os.replace(parts.weights, beside)
+    os.replace(made, output)
+    if not parts.manifest.external_weights and beside.is_file() and _is_weights(beside):
+        beside.unlink()  # of the file that was here before
+
+
+def _is_weights(path: Path) -> bool:
+    with path.open("rb") as file:
+        return file.read(len(MAGIC)) == MAGIC
 
 
 def runtime_objects(tools: Toolchain) -> list[Path]:
@@ -92,7 +104,8 @@ def _oldest_glibc(target: tuple[int, int]) -> tuple[int, int]:
 def _link(parts: Parts, tools: Toolchain, work: Path, path: Path) -> Header:
     """Make the file ``path`` with the help of files in the folder ``work``."""
     architecture = tools.triple.split("-")[0]
-    target, manifest = parts.manifest.target, parts.manifest.to_json()
+    target, manifest, size = parts.manifest.target, parts.manifest.to_json(), parts.manifest.weights_size
+    beside = parts.manifest.external_weights
     header = Header(
         abi_version=parts.manifest.abi_version,
         machine=MACHINES[architecture],
@@ -101,7 +114,7 @@ def _link(parts: Parts, tools: Toolchain, work: Path, path: Path) -> Header:
         glibc=target.glibc,
         plan_size=len(parts.plan),
         manifest_size=len(manifest),
-        weights_size=parts.manifest.weights_size,
+        weights_size=len(EMPTY) if beside else size,
     )
     blobs = work / "blobs.o"
     write_object(
@@ -111,11 +124,17 @@ def _link(parts: Parts, tools: Toolchain, work: Path, path: Path) -> Header:
             Blob(headers.SECTION, "aotc_header_data", header.pack()),
             Blob(headers.MANIFEST_SECTION, "aotc_manifest_data", manifest + b"\0"),
             Blob(headers.PLAN_SECTION, "aotc_plan_data", parts.plan),
-            Blob(headers.WEIGHTS_SECTION, "aotc_weights_data", parts.weights, WEIGHTS_ALIGNMENT[architecture]),
+            Blob(
+                headers.WEIGHTS_SECTION,
+                "aotc_weights_data",
+                EMPTY if beside else parts.weights,
+                WEIGHTS_ALIGNMENT[architecture],
+                HEADER_BYTES,
+            ),
             _constant("aotc_manifest_size", struct.pack("<Q", len(manifest))),
             _constant("aotc_plan_size", struct.pack("<Q", len(parts.plan))),
-            _constant("aotc_weights_size", struct.pack("<Q", parts.manifest.weights_size)),
-            _constant("aotc_weights_header", NO_HEADER),
+            _constant("aotc_weights_size", struct.pack("<Q", size)),
+            _constant("aotc_weights_header", weights_header(size, parts.manifest.weights_sha256) if beside else NO_HEADER),
             _constant("aotc_version", parts.manifest.aotc_version.encode() + b"\0"),
         ],
     )

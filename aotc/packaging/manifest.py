@@ -11,14 +11,16 @@ import hashlib
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 from aotc.errors import RuntimeFailure
 from aotc.ir.dims import Dim
 from aotc.lowering.plan import EntryPoint, ExecutionPlan, TensorSpec
+from aotc.packaging.weights_file import WeightsFile
 
 FORMAT_VERSION = 1
+WEIGHTS_INSIDE = 1 << 30
+"""Bytes of weights that the built file itself holds at most."""
 ABI_VERSION = 1
 """AOTC_ABI_VERSION of aotc.h, which a test compares."""
 
@@ -68,7 +70,8 @@ class EntryPointInfo:
 
 @dataclass(frozen=True)
 class Manifest:
-    """``metadata``: the user's own texts (labels, licence, the model's metadata). Digests are SHA-256 in hexadecimal."""
+    """``metadata``: the user's own texts (labels, licence, the model's metadata). Digests are SHA-256 in hexadecimal;
+    ``external_weights``: the weights lie in a file of their own beside the built one."""
 
     aotc_version: str
     target: TargetInfo
@@ -79,6 +82,7 @@ class Manifest:
     weights_sha256: str
     precision: str = "fp32"
     metadata: Mapping[str, str] = field(default_factory=dict)
+    external_weights: bool = False
     abi_version: int = ABI_VERSION
     format_version: int = FORMAT_VERSION
 
@@ -90,24 +94,25 @@ class Manifest:
 def make_manifest(
     plan: ExecutionPlan,
     plan_bytes: bytes,
-    weights: Path,
+    weights: WeightsFile,
     target: TargetInfo,
     *,
     aotc_version: str,
     precision: str = "fp32",
     metadata: Mapping[str, str] | None = None,
 ) -> Manifest:
-    """The manifest of a build. ``weights`` is the blob's file, read in pieces."""
+    """The manifest of a build."""
     return Manifest(
         aotc_version=aotc_version,
         target=target,
         entry_points=tuple(_entry_point(entry) for entry in plan.entry_points),
         plan_size=len(plan_bytes),
-        weights_size=weights.stat().st_size,
+        weights_size=weights.size,
         plan_sha256=hashlib.sha256(plan_bytes).hexdigest(),
-        weights_sha256=file_sha256(weights),
+        weights_sha256=weights.sha256,
         precision=precision,
         metadata=dict(metadata or {}),
+        external_weights=weights.size > WEIGHTS_INSIDE,
     )
 
 
@@ -123,15 +128,6 @@ def parse_manifest(tree: Mapping[str, Any]) -> Manifest:
         return Manifest(**{**_known(Manifest, tree), "target": target, "entry_points": entry_points})
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise RuntimeFailure(f"the manifest is damaged ({error}); build the file again") from error
-
-
-def file_sha256(path: Path) -> str:
-    """SHA-256 of a file, read in pieces."""
-    digest = hashlib.sha256()
-    with path.open("rb") as file:
-        while piece := file.read(1 << 20):
-            digest.update(piece)
-    return digest.hexdigest()
 
 
 def _entry_point(entry: EntryPoint) -> EntryPointInfo:

@@ -9,12 +9,14 @@ from pathlib import Path
 from aotc.errors import RuntimeFailure
 from aotc.packaging.elf_check import ElfReport, inspect_elf
 from aotc.packaging.manifest import Manifest, parse_manifest
+from aotc.packaging.weights_file import HEADER_BYTES, weights_header, weights_path
 from aotc.runtime.loader import FileInfo, read_file
 
 
 @dataclass(frozen=True)
 class Sizes:
-    """Bytes by kind; they add up to ``file``. ``runtime``: the runtime's own machine code; ``other``: ELF tables, constants."""
+    """Bytes by kind; they add up to ``file``, but for ``weights_beside``, the file of weights beside it. ``runtime``: the
+    runtime's own machine code; ``other``: ELF tables, constants."""
 
     kernels: int
     runtime: int
@@ -23,6 +25,7 @@ class Sizes:
     manifest: int
     other: int
     file: int
+    weights_beside: int = 0
 
 
 @dataclass(frozen=True)
@@ -37,15 +40,23 @@ class PackagedModel:
     sizes: Sizes
 
     def weights_digest(self) -> str:
-        """SHA-256 of the weights in the file, read in pieces."""
-        digest = hashlib.sha256()
-        offset, left = self.info.weights
-        with self.path.open("rb") as file:
-            file.seek(offset)
-            while left > 0 and (piece := file.read(min(left, 1 << 20))):
-                digest.update(piece)
-                left -= len(piece)
-        return digest.hexdigest()
+        """SHA-256 of the weights, in the file or beside it, read in pieces. Raises RuntimeFailure where a file beside it is missing,
+        of another build, or cut short."""
+        if not self.manifest.external_weights:
+            return _digest(self.path, *self.info.weights)
+        size, beside = self.manifest.weights_size, weights_path(self.path)
+        try:
+            with beside.open("rb") as file:
+                header, found = file.read(HEADER_BYTES), file.seek(0, 2)
+        except OSError as error:
+            raise RuntimeFailure(
+                f"{beside}, which holds the weights, cannot be read: {error.strerror}; copy it beside the model"
+            ) from error
+        if found != HEADER_BYTES + size:
+            raise RuntimeFailure(f"{beside} has {found} bytes, expected {HEADER_BYTES + size}; copy or build both files again")
+        if header != weights_header(size, self.manifest.weights_sha256):
+            raise RuntimeFailure(f"{beside} belongs to another build of {self.path.name}; copy or build both files again")
+        return _digest(beside, HEADER_BYTES, size)
 
     def verify(self) -> None:
         """Compare plan and weights with the manifest's digests. Raises RuntimeFailure if one differs."""
@@ -53,6 +64,16 @@ class PackagedModel:
         expected = {"plan": self.manifest.plan_sha256, "weights": self.manifest.weights_sha256}
         if wrong := [name for name in found if found[name] != expected[name]]:
             raise RuntimeFailure(f"{self.path}: the {' and the '.join(wrong)} changed since the file was built; copy or build it again")
+
+
+def _digest(path: Path, offset: int, left: int) -> str:
+    digest = hashlib.sha256()
+    with path.open("rb") as file:
+        file.seek(offset)
+        while left > 0 and (piece := file.read(min(left, 1 << 20))):
+            digest.update(piece)
+            left -= len(piece)
+    return digest.hexdigest()
 
 
 def read_packaged(path: str | Path) -> PackagedModel:
@@ -65,6 +86,8 @@ def read_packaged(path: str | Path) -> PackagedModel:
         plan = file.read(size)
     elf = inspect_elf(path)
     manifest_size = elf.sections[".aotc.manifest"][1]
-    known = info.kernel_text + info.runtime_text + info.weights[1] + size + manifest_size
-    sizes = Sizes(info.kernel_text, info.runtime_text, info.weights[1], size, manifest_size, info.file_size - known, info.file_size)
-    return PackagedModel(path, info, parse_manifest(info.manifest), plan, elf, sizes)
+    manifest = parse_manifest(info.manifest)
+    inside, beside = (0, HEADER_BYTES + manifest.weights_size) if manifest.external_weights else (info.weights[1], 0)
+    other = info.file_size - (info.kernel_text + info.runtime_text + inside + size + manifest_size)
+    sizes = Sizes(info.kernel_text, info.runtime_text, inside, size, manifest_size, other, info.file_size, beside)
+    return PackagedModel(path, info, manifest, plan, elf, sizes)

@@ -18,6 +18,7 @@ from aotc.packaging.manifest import TargetInfo, make_manifest
 from aotc.packaging.planfile import write_plan
 from aotc.packaging.stubs import stub_source
 from aotc.packaging.toolchain import compile_all, toolchain
+from aotc.packaging.weights_file import write_weights
 
 HOST = TargetInfo("host", f"{platform.machine()}-linux-gnu", "generic", (), (2, 27))
 NANO = TargetInfo("jetson-nano", "aarch64-linux-gnu", "cortex-a57", ("neon",), (2, 27), "4.6")
@@ -100,9 +101,9 @@ def build_sample(
 ) -> Linked:
     work = work or output.parent
     blob = work / "sample-weights.bin"
-    blob.write_bytes(weights_blob() if weights is None else weights)
+    written = write_weights(blob, [(0, np.frombuffer(weights_blob() if weights is None else weights, np.uint8))])
     the_plan = the_plan or plan()
     plan_bytes = write_plan(the_plan)
-    manifest = make_manifest(the_plan, plan_bytes, blob, target, aotc_version="0.0.test", metadata=metadata or {"labels": "a,b,ä"})
+    manifest = make_manifest(the_plan, plan_bytes, written, target, aotc_version="0.0.test", metadata=metadata or {"labels": "a,b,ä"})
     objects = [kernel if kernel is not None else kernel_object(target, work)]
     return link(Parts(objects, stub_source(the_plan), plan_bytes, manifest, blob), output, compiler=compiler)

@@ -11,6 +11,7 @@ import sys
 import time
 import tracemalloc
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -18,14 +19,16 @@ import pytest
 from elftools.elf.elffile import ELFFile
 
 import aotc
-from aotc.errors import BuildError
+from aotc.errors import BuildError, RuntimeFailure
 from aotc.packaging import toolchain as toolchain_module
 from aotc.packaging.elf_check import check_output, inspect_elf
 from aotc.packaging.header import CHECKSUM_OFFSET, SIZE
 from aotc.packaging.link import CSRC, Linked, Parts, link
 from aotc.packaging.manifest import TargetInfo, make_manifest
 from aotc.packaging.planfile import write_plan
+from aotc.packaging.reader import read_packaged
 from aotc.packaging.stubs import stub_source
+from aotc.packaging.weights_file import weights_path, write_weights
 from tests.packaging.sample import BIAS, BOARDS, HOST, KERNEL, NANO, ORIN, WEIGHT, build_sample, expected, kernel_object, plan, weights_blob
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -135,9 +138,10 @@ def test_weights_are_streamed_and_links_are_quick(tmp_path: Path) -> None:
     kernel = kernel_object(ORIN, tmp_path)
     del blob
     tracemalloc.start()
-    manifest = make_manifest(plan(), plan_bytes, tmp_path / "sample-weights.bin", ORIN, aotc_version="0")
+    path, zeros = tmp_path / "sample-weights.bin", np.memmap(tmp_path / "zeros", np.uint8, "w+", 0, 100 << 20)
+    manifest = make_manifest(plan(), plan_bytes, write_weights(path, [(0, zeros)]), ORIN, aotc_version="0")
     begin = time.process_time()
-    link(Parts([kernel], stub_source(plan()), plan_bytes, manifest, tmp_path / "sample-weights.bin"), tmp_path / "model.so")
+    link(Parts([kernel], stub_source(plan()), plan_bytes, manifest, path), tmp_path / "model.so")
     assert time.process_time() - begin < 1.0
     assert tracemalloc.get_traced_memory()[1] < 16 << 20
     tracemalloc.stop()
@@ -273,7 +277,39 @@ def test_the_headers_struct_is_512_bytes() -> None:
     assert "char target[48];\n    char features[384];\n} file_header;" in (CSRC / "aotc_loader.c").read_text()
 
 
-def test_weights_that_are_too_large(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("aotc.packaging.link.MAXIMUM_WEIGHTS", 75)
-    with pytest.raises(BuildError, match=r"the weights have 76 bytes, one file holds at most 75"):
-        build_sample(tmp_path / "model.so")
+@pytest.mark.parametrize("compiler", [None, "gcc"])
+def test_weights_beside_the_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, compiler: str | None) -> None:
+    """Weights above the limit get a file of their own, which loaders want whole, of this build, and at its place."""
+    if compiler is not None and shutil.which(compiler) is None:
+        pytest.skip("needs a gcc of the system")
+    target = HOST if compiler is None else replace(HOST, glibc=(99, 0))
+    model, beside = tmp_path / "model.so", tmp_path / "model.so.weights"
+    feeds = {"image": IMAGE, "ids": np.arange(2)}
+    with monkeypatch.context() as patched:
+        patched.setattr("aotc.packaging.manifest.WEIGHTS_INSIDE", 75)
+        linked = build_sample(model, target, compiler=compiler)
+        first = beside.read_bytes()
+        build_sample(tmp_path / "other.so", target, compiler=compiler, weights=bytes(76))
+    assert linked.weights_beside and weights_path(model) == beside and len(first) == 64 + 76
+    packaged = read_packaged(model)
+    packaged.verify()
+    assert packaged.sizes.weights == 0 and packaged.sizes.weights_beside == len(first)
+    np.testing.assert_allclose(aotc.load(model).run(feeds)["scores"], expected(IMAGE), rtol=1e-5)
+    for change, message in (
+        (first[:-1], "140"),
+        ((tmp_path / "other.so.weights").read_bytes(), "another build"),
+        (None, "copy it beside"),
+    ):
+        beside.unlink()
+        if change is not None:
+            beside.write_bytes(change)
+        with pytest.raises(RuntimeFailure, match=message):
+            packaged.verify()
+        with pytest.raises(RuntimeFailure, match=message):
+            aotc.load(model)
+    beside.write_bytes(first[:-1] + b"\1")
+    with pytest.raises(RuntimeFailure, match="weights changed"):
+        packaged.verify()
+    build_sample(model)
+    assert not beside.exists(), "weights of the file that was here before"
+    np.testing.assert_allclose(aotc.load(model).run(feeds)["scores"], expected(IMAGE), rtol=1e-5)

@@ -7,19 +7,21 @@ import json
 import re
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from aotc.errors import RuntimeFailure
 from aotc.packaging.link import CSRC
 from aotc.packaging.manifest import ABI_VERSION, Manifest, make_manifest, parse_manifest
 from aotc.packaging.planfile import write_plan
+from aotc.packaging.weights_file import write_weights
 from tests.packaging.sample import ORIN, plan
 
 
 @pytest.fixture
 def manifest(tmp_path: Path) -> Manifest:
-    (tmp_path / "weights").write_bytes(b"0123")
-    return make_manifest(plan(), write_plan(plan()), tmp_path / "weights", ORIN, aotc_version="1.2.3", metadata={"b": "ß", "a": '"'})
+    weights = write_weights(tmp_path / "weights", [(0, np.frombuffer(b"0123", np.uint8))])
+    return make_manifest(plan(), write_plan(plan()), weights, ORIN, aotc_version="1.2.3", metadata={"b": "ß", "a": '"'})
 
 
 def test_content(manifest: Manifest) -> None:
