@@ -162,7 +162,7 @@ def embedded(
     words, segments = ids
     if words is None or tables[0] is None or tables[1] is None:
         node.invalid("the ids and the embeddings of words and positions must be there")
-    total = node.call(ops.gather, tables[0], words, axis=0)
+    total: Expr = node.call(ops.gather, tables[0], words, axis=0)
     if positions is None:
         length = node.shape(words)[1]
         rows = (0, 0), (length, node.shape(tables[1])[1]), (1, 1)

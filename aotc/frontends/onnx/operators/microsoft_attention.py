@@ -111,7 +111,8 @@ def _sum(node: Node, *parts: Expr | None) -> Expr | None:
 
 def split_last(node: Node, x: Expr, sizes: tuple[int, ...]) -> list[Expr]:
     """Pieces of the last axis."""
-    shape, parts, begin = node.shape(x), [], 0
+    shape, begin = node.shape(x), 0
+    parts: list[Expr] = []
     for size in sizes:
         begins, ends = (*[0] * (len(shape) - 1), begin), (*shape[:-1], begin + size)
         parts.append(node.call(ops.slice_, x, begins=begins, ends=ends, steps=(1,) * len(shape)))
@@ -230,19 +231,20 @@ def rotated(node: Node, x: Expr, positions: Expr, tables: tuple[Expr, Expr]) -> 
     rows = node.shape(positions)
     shape = (*((1,) if len(rows) == 1 else rows[:1]), 1, length, turned // 2)
     cos, sin = (node.call(ops.reshape, node.call(ops.gather, table, positions, axis=0), shape=shape) for table in tables)
+    parts: list[Expr]
     head, *rest = [x] if turned == size else split_last(node, x, (turned, size - turned))
     if node.flag("interleaved"):
         pairs = node.call(ops.reshape, head, shape=(*node.shape(head)[:3], turned // 2, 2))
-        first, second = (
-            node.call(ops.reshape, part, shape=(*node.shape(head)[:3], turned // 2)) for part in split_last(node, pairs, (1, 1))
-        )
+        half = (*node.shape(head)[:3], turned // 2)
+        parts = [node.call(ops.reshape, part, shape=half) for part in split_last(node, pairs, (1, 1))]
     else:
-        first, second = split_last(node, head, (turned // 2,) * 2)
+        parts = split_last(node, head, (turned // 2,) * 2)
+    first, second = parts
     real = node.call(ops.subtract, node.call(ops.multiply, first, cos), node.call(ops.multiply, second, sin))
     other = node.call(ops.add, node.call(ops.multiply, second, cos), node.call(ops.multiply, first, sin))
     if node.flag("interleaved"):
-        parts = [node.call(ops.reshape, each, shape=(*node.shape(each), 1)) for each in (real, other)]
-        head = node.call(ops.reshape, node.call(ops.concat, *parts, axis=4), shape=node.shape(head))
+        pairs = node.call(ops.concat, *(node.call(ops.reshape, each, shape=(*half, 1)) for each in (real, other)), axis=4)
+        head = node.call(ops.reshape, pairs, shape=node.shape(head))
     else:
         head = node.call(ops.concat, real, other, axis=3)
     return node.call(ops.concat, head, *rest, axis=3) if rest else head

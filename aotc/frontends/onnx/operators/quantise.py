@@ -57,9 +57,8 @@ def _by_granularity(node: Node, x: Expr, scale: Expr, zero: Expr | None, compute
     if missing != 0:  # the last block is not full
         x = node.call(ops.pad, x, before=(0,) * len(shape), after=(*[0] * axis, missing, *[0] * (len(shape) - axis - 1)), value=0)
     x = node.call(ops.reshape, x, shape=(*own[: axis + 1], block, *own[axis + 1 :]))
-    scale, zero = (
-        None if each is None else node.call(ops.reshape, each, shape=(*own[: axis + 1], 1, *own[axis + 1 :])) for each in (scale, zero)
-    )  # type: ignore[assignment]
+    once = (*own[: axis + 1], 1, *own[axis + 1 :])
+    scale, zero = node.call(ops.reshape, scale, shape=once), None if zero is None else node.call(ops.reshape, zero, shape=once)
     y = node.call(ops.reshape, compute(x, scale, zero), shape=(*own[:axis], own[axis] * block, *own[axis + 1 :]))
     return y if missing == 0 else node.call(ops.slice_, y, begins=(0,) * len(shape), ends=shape, steps=(1,) * len(shape))
 
@@ -201,8 +200,8 @@ def _qlinear_matmul(node: Node) -> Results:
     a, a_scale, a_zero, b, b_scale, b_zero, y_scale, y_zero = (node.input(i) for i in range(8))
     if node.dtype(a) in SMALL or node.dtype(b) in SMALL:
         left, right = dequantised(node, a, _rows(node, a, a_scale), None), dequantised(node, b, _columns(node, b, b_scale), None)
-        y = node.call(ops.matmul, left, right)
-        return quantised(node, y, _rows(node, y, y_scale), None, node.dtype(y_zero))
+        real = node.call(ops.matmul, left, right)
+        return quantised(node, real, _rows(node, real, y_scale), None, node.dtype(y_zero))
     y = matrix_product(node, a, b, a_zero, b_zero)
     scale = product_scale(node, _rows(node, a, a_scale), _columns(node, b, b_scale), _rows(node, y, y_scale))
     return node.call(ops.requantise, y, scale, _rows(node, y, y_zero), dtype=node.dtype(y_zero))
