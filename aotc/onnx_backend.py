@@ -10,7 +10,7 @@ globals().update(BackendTest(backend.AotcBackend, __name__).test_cases)
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +28,7 @@ class AotcRep(BackendRep):
     """A built and opened file. The file itself is gone: it stays mapped for as long as this object lives."""
 
     def __init__(self, model: onnx.ModelProto) -> None:
+        self.graph_outputs = list(model.graph.output)
         with tempfile.TemporaryDirectory(prefix="aotc-backend-") as folder:
             output = Path(folder) / "model.so"
             compile(model, output=output, jobs=0)
@@ -36,7 +37,17 @@ class AotcRep(BackendRep):
     def run(self, inputs: Any, **kwargs: Any) -> tuple[Any, ...]:
         """The outputs, in the model's order, of ``inputs``: a sequence in the model's order or a mapping by name. Raises
         RuntimeFailure."""
-        return tuple(self.model.run(named_inputs([info.name for info in self.model.inputs], inputs)).values())
+        outputs = self.model.run(named_inputs([info.name for info in self.model.inputs], inputs))
+        return with_sequences(self.graph_outputs, outputs)
+
+
+def with_sequences(declared: Sequence[onnx.ValueInfoProto], outputs: Mapping[str, np.ndarray]) -> tuple[Any, ...]:
+    """The outputs of a model as it declares them: a list for a sequence, whose items the file gives out as name[0], name[1], ..."""
+    return tuple(outputs[value.name] if value.name in outputs else _items(value.name, outputs) for value in declared)
+
+
+def _items(name: str, outputs: Mapping[str, np.ndarray]) -> list[np.ndarray]:
+    return [outputs[key] for i in range(len(outputs)) if (key := f"{name}[{i}]") in outputs]
 
 
 def named_inputs(names: Sequence[str], inputs: Any) -> dict[str, np.ndarray]:

@@ -10,7 +10,7 @@ import onnx
 from onnx.backend.base import Backend, BackendRep
 
 import aotc
-from aotc.onnx_backend import AotcBackend, named_inputs
+from aotc.onnx_backend import AotcBackend, named_inputs, with_sequences
 from aotc.packaging.reader import read_packaged
 from tests.e2e.emulate import emulate
 
@@ -19,13 +19,15 @@ class EmulatedRep(BackendRep):
     """A file for 64-bit Arm; each run is one of the board's own runner under qemu."""
 
     def __init__(self, model: onnx.ModelProto) -> None:
+        self.graph_outputs = list(model.graph.output)
         self.folder = tempfile.TemporaryDirectory(prefix="aotc-emulated-")
         self.file = Path(self.folder.name) / "model.so"
         aotc.compile(model, target="aarch64", output=self.file, jobs=0)
 
     def run(self, inputs: Any, **kwargs: Any) -> tuple[Any, ...]:
         names = [info.name for info in read_packaged(self.file).manifest.entry_points[0].inputs]
-        return tuple(emulate(self.file, list(named_inputs(names, inputs).values()), Path(self.folder.name)).values())
+        outputs = emulate(self.file, list(named_inputs(names, inputs).values()), Path(self.folder.name))
+        return with_sequences(self.graph_outputs, outputs)
 
 
 class EmulatedBackend(AotcBackend):

@@ -30,6 +30,8 @@ class Boundary:
         value = self.known.get(expr)
         if isinstance(expr, (Constant, Parameter)):
             return expr
+        if isinstance(expr, Tuple):  # a sequence
+            return Tuple(tuple(self.inside(field) for field in expr.fields), expr.origin)
         if value is not None and value.dtype != object:
             return Constant(value, getattr(expr, "origin", ""))
         if expr not in self.captured:
@@ -79,6 +81,11 @@ def tensor_types(exprs: Sequence[Expr], what: str) -> list[TensorType]:
         if not isinstance(getattr(expr, "type", None), TensorType):
             raise UnsupportedModel(f"{what}: a sequence cannot leave a body that runs or not, or several times; use tensors there")
     return [expr.type for expr in exprs]  # type: ignore[misc]
+
+
+def flat(results: Sequence[Expr]) -> list[Expr]:
+    """Results with sequences item by item."""
+    return [tensor for result in results for tensor in (result.fields if isinstance(result, Tuple) else (result,))]
 
 
 def true() -> Constant:

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from aotc import ops
 from aotc.ir import dims
 from aotc.ir.dims import Dim
-from aotc.ir.expr import Call, Expr
+from aotc.ir.expr import Call, Expr, Tuple
 from aotc.ir.types import TensorType
 
 LARGEST = 2**31 - 1
@@ -63,9 +63,10 @@ class Dynamic:
 
     def end(self, results: Sequence[Expr]) -> list[Expr]:
         """The function's results, which keep its definitions and checks alive."""
-        definers = self.frames.pop()
-        tensor = next((i for i, result in enumerate(results) if isinstance(result.type, TensorType)), None)
-        if not definers or tensor is None:
-            return list(results)
-        anchored = ops.anchor(results[tensor], *definers)
-        return [anchored if i == tensor else result for i, result in enumerate(results)]
+        definers, kept = self.frames.pop(), list(results)
+        for i, result in enumerate(results):
+            if definers and isinstance(result.type, TensorType):
+                kept[i], definers = ops.anchor(result, *definers), []
+            elif definers and isinstance(result, Tuple) and result.fields:  # a sequence
+                kept[i], definers = Tuple((ops.anchor(result.fields[0], *definers), *result.fields[1:]), result.origin), []
+        return kept

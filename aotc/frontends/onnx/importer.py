@@ -14,7 +14,7 @@ import onnx
 
 from aotc.errors import InvalidModel, UnsupportedModel
 from aotc.frontends.onnx.assume import Assumption, assumption_of
-from aotc.frontends.onnx.bodies import Body, Boundary
+from aotc.frontends.onnx.bodies import Body, Boundary, flat
 from aotc.frontends.onnx.branches import branches
 from aotc.frontends.onnx.custom import custom_handler
 from aotc.frontends.onnx.dynamic import Dynamic
@@ -145,10 +145,10 @@ class Importer:
         self._raise_refused()
         results = self.dynamic.end(cast("list[Expr]", outputs))
         for name, result in zip(names, results, strict=True):
-            if not isinstance(getattr(result, "type", None), TensorType):
-                raise UnsupportedModel(
-                    f"the output {name!r} is a sequence or optional value; aotc gives out dense tensors: return its items"
-                )
+            if result is None or (isinstance(result, Tuple) and not result.fields):
+                raise UnsupportedModel(f"the output {name!r} is an empty sequence or optional value; aotc gives out dense tensors")
+        names = tuple(each for name, result in zip(names, results, strict=True) for each in _output_names(name, result))
+        results = flat(results)
         body: Expr = results[0] if len(results) == 1 else Tuple(tuple(results))
         function = Function(tuple(params), body, "main", origin=self.model.graph.name)
         return Module({"main": function}, {"main": names}, {entry.key: entry.value for entry in self.model.metadata_props})
@@ -301,10 +301,16 @@ class _Graphs:
     inputs: Sequence[Expr | None]
     origin: str
 
-    def inline(self, graph: onnx.GraphProto) -> list[Expr]:
-        if graph.input:
-            raise InvalidModel(f"the subgraph at {self.origin!r} takes inputs, and none come")
-        return cast("list[Expr]", self.importer.graph(graph, self._inner(None)))
+    def inline(self, graph: onnx.GraphProto, inputs: Sequence[Expr] = (), prefix: str = "") -> list[Expr]:
+        if len(graph.input) != len(inputs):
+            raise InvalidModel(f"the graph {graph.name!r} at {self.origin!r} takes {len(graph.input)} inputs, not {len(inputs)}")
+        inner = self._inner(None)
+        inner.prefix += prefix
+        inner.names.update(zip((value.name for value in graph.input), inputs, strict=True))
+        outputs = self.importer.graph(graph, inner)
+        if any(isinstance(output, _Unavailable) for output in outputs):
+            raise _Told
+        return cast("list[Expr]", outputs)
 
     def branch(self, graph: onnx.GraphProto) -> Body:
         narrowed = Narrowed(self.importer.dynamic, self.origin)
@@ -373,6 +379,11 @@ class _Graphs:
         dynamic = self.importer.dynamic
         own = tuple(param for param in params if isinstance(param, Var))
         return Body(own, tuple(dynamic.end(results)), boundary, frozenset(dynamic.made - before))
+
+
+def _output_names(name: str, result: Expr) -> list[str]:
+    """What the user calls an output; the items of a sequence have numbers."""
+    return [f"{name}[{i}]" for i in range(len(result.fields))] if isinstance(result, Tuple) else [name]
 
 
 def _with_origin(error: InvalidModel, proto: onnx.NodeProto, origin: str) -> InvalidModel:

@@ -38,8 +38,8 @@ class Context(Protocol):
 class Graphs(Protocol):
     """What a node may do with graphs in its attributes, and with its own operator."""
 
-    def inline(self, graph: onnx.GraphProto) -> list[Expr]:
-        """The outputs of a graph that stands in the place of its node."""
+    def inline(self, graph: onnx.GraphProto, inputs: Sequence[Expr] = (), prefix: str = "") -> list[Expr]:
+        """The outputs of a graph that stands in the place of its node. ``prefix`` of its nodes' names tells it from other copies."""
 
     def body(self, graph: onnx.GraphProto, params: Sequence[Expr]) -> Body:
         """A graph over values for its inputs, as a body of control flow. Those of ``params`` that are variables are its own."""

@@ -21,7 +21,8 @@ MOVING = frozenset([
     "BitCast", "Cast", "CastLike", "Concat", "DepthToSpace", "DequantizeLinear", "Dropout", "EyeLike", "Expand", "Flatten",
     "Gather", "GatherElements", "GatherND", "Identity", "If", "Loop", "OneHot", "Pad", "QLinearMatMul", "QuantizeLinear",
     "Reshape", "ReverseSequence", "Scan", "Shape", "Size", "Slice", "SpaceToDepth", "Split", "Squeeze", "Tile", "Transpose",
-    "Trilu", "Unsqueeze", "Where",
+    "Trilu", "Unsqueeze", "Where", "SequenceConstruct", "SequenceInsert", "SequenceErase", "SequenceAt", "SequenceMap",
+    "SequenceLength", "SplitToSequence", "ConcatFromSequence", "Optional", "OptionalGetElement", "OptionalHasElement",
 ])  # fmt: skip
 """Operators whose handlers take every type as it is."""
 

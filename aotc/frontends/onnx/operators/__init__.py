@@ -24,6 +24,7 @@ from aotc.frontends.onnx.operators import (
     resize,
     sampling,
     select,
+    sequence,
     shape,
     signal,
 )
@@ -60,6 +61,7 @@ HANDLERS: dict[tuple[str, str], Handler] = (
         resize.HANDLERS,
         sampling.HANDLERS,
         select.HANDLERS,
+        sequence.HANDLERS,
         signal.HANDLERS,
         control.HANDLERS,
         recurrent.HANDLERS,

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any, cast
 
 import numpy as np
@@ -11,7 +13,7 @@ import onnx
 from aotc import ops
 from aotc.errors import InvalidModel
 from aotc.frontends.onnx.assume import Assumption, solve_equal
-from aotc.frontends.onnx.bodies import Body, tensor_types
+from aotc.frontends.onnx.bodies import Body, flat, tensor_types
 from aotc.frontends.onnx.branches import branches, check_results
 from aotc.frontends.onnx.dynamic import LARGEST
 from aotc.frontends.onnx.node import Handler, Node, Results
@@ -27,13 +29,23 @@ def _if(node: Node) -> Results:
     condition = node.input(0)
     if not node.is_known(0):
         bodies = [node.graphs.branch(_graph(node, name)) for name in ("then_branch", "else_branch")]
+        lengths = [[len(each.fields) if isinstance(each, Tuple) else None for each in body.results] for body in bodies]
+        if lengths[0] != lengths[1]:
+            node.unsupported(f"the branches give sequences of {lengths[0]} and {lengths[1]} items; make them equal in length")
+        bodies = [replace(body, results=tuple(flat(body.results))) for body in bodies]
         check_results(bodies, node.origin)
         _assume_equal_sizes(node, condition, bodies)
-        return branches(node.dynamic, bodies, [_scalar(node, condition)], node.origin)
+        return _packed(branches(node.dynamic, bodies, [_scalar(node, condition)], node.origin), lengths[0])
     known = node.static_array(0, "the condition")
     if known is None or known.size != 1:
         node.invalid("the condition must be one boolean")
     return node.graphs.inline(_graph(node, "then_branch" if bool(known.reshape(-1)[0]) else "else_branch"))
+
+
+def _packed(tensors: Sequence[Expr], lengths: Sequence[int | None]) -> list[Expr]:
+    """Tensors as results, of which those with a length are sequences."""
+    rest = iter(tensors)
+    return [next(rest) if length is None else Tuple(tuple(itertools.islice(rest, length))) for length in lengths]
 
 
 def _assume_equal_sizes(node: Node, condition: Expr, bodies: Sequence[Body]) -> None:
@@ -80,6 +92,8 @@ def _loop(node: Node) -> Results:
         tensor_types(body.results, repr(node.origin))
         if len(body.results) < 1 + len(carried):
             node.invalid(f"the body gives {len(body.results)} results, and {1 + len(carried)} are needed")
+        for result, declared in zip(body.results[1 : 1 + len(carried)], graph.output[1:], strict=False):
+            _take_as_declared(node, result, declared)
         wider = [_widened(node, body, old, result, varying) for old, result in zip(types, body.results[1:], strict=False)]
         if wider == types:
             return _looped(node, body, limit, initial, carried)
@@ -134,7 +148,8 @@ def _looped(node: Node, body: Body, limit: Dim | None, initial: Expr | None, car
         node.unsupported("the loop has neither a trip count nor a condition that can become false")
     results = list(body.results[1:])
     for row, declared in zip(results[len(carried) :], _graph(node, "body").output[1 + len(carried) :], strict=True):
-        _refuse_rows_that_vary(node, body, row, declared)
+        _take_as_declared(node, row, declared)
+        _refuse_rows_that_vary(node, body, row)
     if not always:
         results = [_scalar(node, going), *results]
         initial = initial if initial is not None else Constant(np.array(True))
@@ -155,7 +170,7 @@ def _take_as_declared(node: Node, row: Expr, declared: onnx.ValueInfoProto) -> N
             raise Assumption(values)
 
 
-def _refuse_rows_that_vary(node: Node, body: Body, row: Expr, declared: onnx.ValueInfoProto) -> None:
+def _refuse_rows_that_vary(node: Node, body: Body, row: Expr) -> None:
     own = {name for param in body.params for dim in node.shape(param) for name in symbols_of(dim) if name in node.dynamic.made}
     for dim in node.shape(row):
         if body.mentions(dim) or own & set(symbols_of(dim)):
@@ -192,7 +207,8 @@ def _scanned(node: Node, graph: onnx.GraphProto, states: Sequence[Expr], inputs:
     body = node.graphs.body(graph, [*params, *slices])
     tensor_types(body.results, repr(node.origin))
     for row, declared in zip(body.results[len(states) :], graph.output[len(states) :], strict=True):
-        _refuse_rows_that_vary(node, body, row, declared)
+        _take_as_declared(node, row, declared)
+        _refuse_rows_that_vary(node, body, row)
     captured = list(body.boundary.captured)
     function = _with_iteration(body.function(captured, "body"))
     limit = node.shape(inputs[0])[0]

@@ -42,11 +42,11 @@ def _reshape(node: Node) -> Results:
         if isinstance(size, int) and isinstance(rest, int) and size % rest:
             node.invalid(f"{node.type(x)} has {size} elements, which do not divide into {_text(wanted)}")
         shape[free[0]] = floordiv(size, rest)
-    x = _require_equal(node, x, product(old), product(shape), f"whether {node.type(x)} has as many elements as {_text(shape)}")
+    x = require_equal(node, x, product(old), product(shape), f"whether {node.type(x)} has as many elements as {_text(shape)}")
     return _reshaped(node, x, shape)
 
 
-def _require_equal(node: Node, x: Expr, left: Dim, right: Dim, question: str) -> Expr:
+def require_equal(node: Node, x: Expr, left: Dim, right: Dim, question: str) -> Expr:
     """``x``. Two sizes that differ only where a dynamic dim says so must be equal: taken as a fact, checked at run where a run
     gives them, or refused. A kernel would else read beyond the data."""
     if left == right or (isinstance(left, int) and isinstance(right, int)):
@@ -134,10 +134,10 @@ def _split(node: Node) -> Results:
         sizes = [part] * (count - 1) + [total - part * (count - 1)]
     if len(sizes) < len(node.outputs):
         node.invalid(f"there are {len(sizes)} parts for {len(node.outputs)} outputs")
-    whole = _sum(sizes)
+    whole = total_of(sizes)
     if isinstance(whole, int) and isinstance(total, int) and whole != total:
         node.invalid(f"parts of {_text(sizes)} do not make up axis {axis} of {node.type(x)}")
-    x = _require_equal(node, x, whole, total, f"whether parts of {_text(sizes)} make up axis {axis} of {node.type(x)}")
+    x = require_equal(node, x, whole, total, f"whether parts of {_text(sizes)} make up axis {axis} of {node.type(x)}")
     results, begin = [], 0
     for size in sizes:
         results.append(_window(node, x, axis, begin, begin + size))
@@ -145,7 +145,7 @@ def _split(node: Node) -> Results:
     return results
 
 
-def _sum(dims: Sequence[Dim]) -> Dim:
+def total_of(dims: Sequence[Dim]) -> Dim:
     total: Dim = 0
     for dim in dims:
         total = total + dim
