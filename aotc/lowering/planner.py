@@ -181,7 +181,7 @@ class FunctionPlanner:
             case Call() if is_planned(node):
                 return self._plan_dims(node)
             case Call() if is_empty(node):
-                return tuple(self._weight(type_, np.zeros(type_.static_shape(), type_.dtype)) for type_ in flatten(node.type))
+                return tuple(self._weight(type_, np.zeros(0, type_.dtype)) for type_ in flatten(node.type))
             case Call() if is_view(node):
                 offset = cast(Any, view_offset(node)) * tensor_of(node).itemsize
                 return (self.recorder.view(self.value_ids[node.args[0]][0], tensor_of(node), offset),)

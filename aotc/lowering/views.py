@@ -53,7 +53,7 @@ def _rows_offset(shape: tuple[Dim, ...], attrs: Any) -> Dim | None:
 
 def is_empty(node: Expr) -> bool:
     """Whether a result has no elements whatever the inputs are: there is nothing for a kernel to write."""
-    return all(0 in tensor.shape and tensor.is_static for tensor in flatten(node.type))
+    return all(0 in tensor.shape for tensor in flatten(node.type))
 
 
 def needs_kernel(node: Expr) -> bool:

@@ -110,16 +110,13 @@ def shaken_model(graph: Graph, seed: int) -> onnx.ModelProto:
         copy = onnx.NodeProto()
         copy.CopyFrom(node)
         copy.input[:] = [renamed.get(name, name) for name in node.input]
-        model.graph.node.append(copy)
-        for place, name in enumerate(node.output):
-            dtype = graph.dtypes.get(name)
-            if dtype not in FLOATS:
-                continue
-            exact = f"{name}_exact"
-            copy.output[place] = exact
-            model.graph.node[-1].output[place] = exact
+        noisy = [(place, name) for place, name in enumerate(node.output) if graph.dtypes.get(name) in FLOATS]
+        for place, name in noisy:
             renamed[name] = name if name in outputs else f"{name}_shaken"
-            _append_noise(model.graph, exact, renamed[name], dtype, seed + 7 * number + place)
+            copy.output[place] = f"{name}_exact"
+        model.graph.node.append(copy)
+        for place, name in noisy:
+            _append_noise(model.graph, f"{name}_exact", renamed[name], graph.dtypes[name], seed + 7 * number + place)
     return model
 
 
