@@ -207,6 +207,20 @@ def test_rotary_embedding(interleaved: int) -> None:
     compare("RotaryEmbedding", [f32(2, 5, 48), places, *tables], interleaved=interleaved, num_heads=3, rotary_embedding_dim=8)
 
 
+@pytest.mark.parametrize("past, length", [(0, 5), (4, 1)])
+@pytest.mark.parametrize("rotary", [0, 1])
+def test_group_query_attention(past: int, length: int, rotary: int) -> None:
+    angles = rng(3).random((20, 8)).astype("float32") * 6
+    tables = [np.cos(angles), np.sin(angles)] if rotary else []
+    counts = [np.full(2, past + length - 1, "int32"), np.asarray(past + length, "int32")]
+    caches = [f32(2, 2, past, 16, seed=4), f32(2, 2, past, 16, seed=5)]
+    apart = [f32(2, length, 64), f32(2, length, 32, seed=1), f32(2, length, 32, seed=2)]
+    given = {"num_heads": 4, "kv_num_heads": 2, "do_rotary": rotary}
+    compare("GroupQueryAttention", [*apart, *caches, *counts, *tables], 3, **given)
+    compare("GroupQueryAttention", [*apart, *caches, *counts, *tables], 3, **given, local_window_size=3, softcap=5.0, scale=0.4)
+    compare("GroupQueryAttention", [np.concatenate(apart, 2), None, None, *caches, *counts, *tables], 3, **given, rotary_interleaved=rotary)
+
+
 QUANTISED = [(u8, "uint8"), (i8, "int8")]
 
 

@@ -25,14 +25,17 @@ def heads_together(node: Node, x: Expr) -> Expr:
     return node.call(ops.reshape, node.call(ops.transpose, x, axes=(0, 2, 1, 3)), shape=(batch, length, heads * size))
 
 
-def attend(node: Node, q: Expr, k: Expr, v: Expr, bias: Expr | None, scale: float) -> Expr:
-    """softmax(q k' * scale + bias) v over [B, N, S, H] and [B, N, T, H]."""
-    scale = scale or 1 / math.sqrt(_size(node, q))
-    scores = node.call(ops.matmul, q, node.call(ops.transpose, k, axes=(0, 1, 3, 2)))
+def attend(node: Node, q: Expr, k: Expr, v: Expr, bias: Expr | None, scale: float, cap: float = 0.0) -> Expr:
+    """softmax(q k' * scale + bias) v over [..., S, H] and [..., T, H]; ``cap``, if any, bounds the scores by a tanh."""
+    rank, scale = node.rank(q), scale or 1 / math.sqrt(_size(node, q))
+    scores = node.call(ops.matmul, q, node.call(ops.transpose, k, axes=(*range(rank - 2), rank - 1, rank - 2)))
     scores = node.call(ops.multiply, scores, node.constant(scale, node.dtype(q)))
+    if cap:
+        limit = node.constant(cap, node.dtype(q))
+        scores = node.call(ops.multiply, node.call(ops.tanh, node.call(ops.divide, scores, limit)), limit)
     if bias is not None:
         scores = node.call(ops.add, scores, bias)
-    return node.call(ops.matmul, node.call(ops.softmax, scores, axis=3), v)
+    return node.call(ops.matmul, node.call(ops.softmax, scores, axis=rank - 1), v)
 
 
 def _size(node: Node, x: Expr) -> int:
@@ -51,10 +54,16 @@ def _row(node: Node, count: Dim, shape: tuple[Dim, ...]) -> Expr:
     return node.call(ops.reshape, node.call(ops.arange, start=0, step=1, count=count, dtype="int32"), shape=shape)
 
 
-def causal(node: Node, length: Dim, total: Dim, dtype: str) -> Expr:
-    """[S, T]: what comes after a token, whose place is ``total - length`` further, is hidden."""
+def causal(node: Node, length: Dim, total: Dim, dtype: str, window: int = 0) -> Expr:
+    """[S, T]: what comes after a token, whose place is ``total - length`` further, is hidden; so is what lies ``window`` or
+    more before it, where there is one."""
     rows = node.call(ops.add, _row(node, length, (length, 1)), dims_value(node, total - length))
-    return _masked(node, node.call(ops.less_equal, _row(node, total, (1, total)), rows), dtype, -math.inf)
+    columns = _row(node, total, (1, total))
+    kept: Expr = node.call(ops.less_equal, columns, rows)
+    if window > 0:
+        first = node.call(ops.subtract, rows, node.constant(window, "int32"))
+        kept = node.call(ops.logical_and, kept, node.call(ops.greater, columns, first))
+    return _masked(node, kept, dtype, -math.inf)
 
 
 def dims_value(node: Node, dim: Dim) -> Expr:
@@ -218,14 +227,14 @@ def _rotary_embedding(node: Node) -> Results:
         width, half = _size(node, x), _size(node, tables[0])
         heads = node.integer("num_heads", 0) or width // (2 * half)
         x = heads_apart(node, x, heads)
-    y = rotated(node, x, positions, tables)
+    turned = node.integer("rotary_embedding_dim", 0) or _size(node, x)
+    y = rotated(node, x, positions, tables, turned, node.flag("interleaved"))
     return heads_together(node, y) if flat else y
 
 
-def rotated(node: Node, x: Expr, positions: Expr, tables: tuple[Expr, Expr]) -> Expr:
-    """x[B, N, S, H] turned by the angles of its positions, in the first ``rotary_embedding_dim`` of H."""
+def rotated(node: Node, x: Expr, positions: Expr, tables: tuple[Expr, Expr], turned: int, interleaved: bool) -> Expr:
+    """x[B, N, S, H] turned by the angles of its positions, in the first ``turned`` of H."""
     size, length = _size(node, x), node.shape(x)[2]
-    turned = node.integer("rotary_embedding_dim", 0) or size
     if (node.shape(positions) == (1,) and node.shape(x)[0] != 1) or node.rank(positions) == 1:
         positions = node.call(ops.add, positions, _counted(node, length, node.dtype(positions)))
     rows = node.shape(positions)
@@ -233,7 +242,7 @@ def rotated(node: Node, x: Expr, positions: Expr, tables: tuple[Expr, Expr]) -> 
     cos, sin = (node.call(ops.reshape, node.call(ops.gather, table, positions, axis=0), shape=shape) for table in tables)
     parts: list[Expr]
     head, *rest = [x] if turned == size else split_last(node, x, (turned, size - turned))
-    if node.flag("interleaved"):
+    if interleaved:
         pairs = node.call(ops.reshape, head, shape=(*node.shape(head)[:3], turned // 2, 2))
         half = (*node.shape(head)[:3], turned // 2)
         parts = [node.call(ops.reshape, part, shape=half) for part in split_last(node, pairs, (1, 1))]
@@ -242,7 +251,7 @@ def rotated(node: Node, x: Expr, positions: Expr, tables: tuple[Expr, Expr]) -> 
     first, second = parts
     real = node.call(ops.subtract, node.call(ops.multiply, first, cos), node.call(ops.multiply, second, sin))
     other = node.call(ops.add, node.call(ops.multiply, second, cos), node.call(ops.multiply, first, sin))
-    if node.flag("interleaved"):
+    if interleaved:
         pairs = node.call(ops.concat, *(node.call(ops.reshape, each, shape=(*half, 1)) for each in (real, other)), axis=4)
         head = node.call(ops.reshape, pairs, shape=node.shape(head))
     else:
@@ -254,7 +263,58 @@ def _counted(node: Node, count: Dim, dtype: str) -> Expr:
     return node.call(ops.arange, start=0, step=1, count=count, dtype=dtype)
 
 
+def _group_query_attention(node: Node) -> Results:
+    """Some queries share each key and value. The keys and values so far hold the past alone, without room for what comes, and all
+    sequences of a batch are of one length: a run fails where they are not."""
+    heads, groups = node.integer("num_heads"), node.integer("kv_num_heads")
+    if node.optional(11) is not None or node.integer("smooth_softmax", 0) == 1:
+        node.unsupported("it has a sink of attention; export the model without")
+    q, k, v = _grouped(node, heads, groups)
+    past_keys, past_values = node.optional(3), node.optional(4)
+    length = node.shape(q)[2]
+    before: Dim = 0 if past_keys is None else node.shape(past_keys)[2]
+    total = before + length
+    q = _of_one_length(node, q, node.input(5), total)
+    if node.flag("do_rotary"):
+        tables = node.input(7), node.input(8)
+        positions = node.optional(9)
+        if positions is None:
+            positions = node.call(ops.add, _row(node, length, (1, length)), dims_value(node, before))
+        turned, interleaved = 2 * _size(node, tables[0]), node.flag("rotary_interleaved")
+        q, k = (rotated(node, each, positions, tables, turned, interleaved) for each in (q, k))
+    k, v = _appended(node, past_keys, k), _appended(node, past_values, v)
+    bias = _sum(node, causal(node, length, total, node.dtype(q), node.integer("local_window_size", -1)), node.optional(10))
+    batch, size = node.shape(q)[0], _size(node, q)
+    together = node.call(ops.reshape, q, shape=(batch, groups, heads // groups, length, size))
+    apart = [node.call(ops.reshape, each, shape=(*node.shape(each)[:2], 1, *node.shape(each)[2:])) for each in (k, v)]
+    if bias is not None and node.rank(bias) == 4:
+        split = (groups, heads // groups) if node.shape(bias)[1] == heads and heads != 1 else (1, 1)
+        bias = node.call(ops.reshape, bias, shape=(node.shape(bias)[0], *split, *node.shape(bias)[2:]))
+    y = attend(node, together, apart[0], apart[1], bias, node.number("scale", 0.0), node.number("softcap", 0.0))
+    return [heads_together(node, node.call(ops.reshape, y, shape=(batch, heads, length, node.shape(y)[-1]))), k, v]
+
+
+def _grouped(node: Node, heads: int, groups: int) -> tuple[Expr, Expr, Expr]:
+    """Queries, keys and values by heads; they come apart, or side by side in the first input."""
+    query, key, value = node.input(0), node.optional(1), node.optional(2)
+    if groups < 1 or heads % groups:
+        node.invalid(f"{heads} heads do not divide into {groups} groups")
+    if key is None or value is None:
+        width = _size(node, query) // (heads + 2 * groups)
+        query, key, value = split_last(node, query, (heads * width, groups * width, groups * width))
+    return heads_apart(node, query, heads), heads_apart(node, key, groups), heads_apart(node, value, groups)
+
+
+def _of_one_length(node: Node, x: Expr, lengths: Expr, total: Dim) -> Expr:
+    """``x``, with a check when it runs that all sequences have ``total`` tokens; ``lengths`` are one less."""
+    ends = [node.call(operator, lengths, axes=tuple(range(node.rank(lengths))), keepdims=False) for operator in (ops.min_, ops.max_)]
+    counts = [node.call(ops.add, node.call(ops.cast, end, dtype="int64"), node.constant(1, "int64")) for end in ends]
+    found = [node.measured(count, "the length of a sequence", [(0, None)])[0] for count in counts]
+    return node.call(ops.check_dims, x, pairs=tuple((each, total) for each in found))
+
+
 HANDLERS: dict[str, Handler] = {
+    "GroupQueryAttention": _group_query_attention,
     "Attention": _attention,
     "MultiHeadAttention": _multi_head_attention,
     "RotaryEmbedding": _rotary_embedding,
