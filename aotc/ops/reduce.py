@@ -160,7 +160,15 @@ def _cumsum_relation(types: Sequence[TensorType], attrs: CumsumAttributes) -> Te
     return types[0]
 
 
-def _running(accumulate: Callable[..., np.ndarray], neutral: int) -> Callable[[CumsumAttributes, np.ndarray], np.ndarray]:
+def _neutral(kind: int | str, dtype: np.dtype) -> Any:
+    if not isinstance(kind, str):
+        return kind
+    if dtype.kind == "f":
+        return -np.inf if kind == "least" else np.inf
+    return np.iinfo(dtype).min if kind == "least" else np.iinfo(dtype).max
+
+
+def _running(accumulate: Callable[..., np.ndarray], neutral: int | str) -> Callable[[CumsumAttributes, np.ndarray], np.ndarray]:
     def compute(attrs: CumsumAttributes, x: np.ndarray) -> np.ndarray:
         wide = x.astype("float32") if x.dtype == np.float16 else x
         if attrs.reverse:
@@ -169,7 +177,7 @@ def _running(accumulate: Callable[..., np.ndarray], neutral: int) -> Callable[[C
             total = accumulate(wide, axis=attrs.axis, dtype=wide.dtype)
         if attrs.exclusive:
             total = np.roll(total, 1, attrs.axis)
-            total[(slice(None),) * (attrs.axis % x.ndim) + (slice(0, 1),)] = neutral
+            total[(slice(None),) * (attrs.axis % x.ndim) + (slice(0, 1),)] = _neutral(neutral, total.dtype)
         return np.asarray(np.flip(total, attrs.axis) if attrs.reverse else total).astype(x.dtype)
 
     return compute
@@ -213,9 +221,12 @@ softmax = OpDef("softmax", _along_axis, _softmax, Fusion.OUT_FUSABLE, SoftmaxAtt
 log_softmax = OpDef("log_softmax", _along_axis, _log_softmax, Fusion.OUT_FUSABLE, SoftmaxAttributes)
 cumsum = OpDef("cumsum", _cumsum_relation, _running(np.cumsum, 0), Fusion.OPAQUE, CumsumAttributes)
 cumprod = OpDef("cumprod", _cumsum_relation, _running(np.cumprod, 1), Fusion.OPAQUE, CumsumAttributes)
+cummax = OpDef("cummax", _cumsum_relation, _running(np.maximum.accumulate, "least"), Fusion.OPAQUE, CumsumAttributes)
+"""The greatest so far; a NaN is greater than all."""
+cummin = OpDef("cummin", _cumsum_relation, _running(np.minimum.accumulate, "greatest"), Fusion.OPAQUE, CumsumAttributes)
 top_k = OpDef("top_k", _top_k_relation, _top_k, Fusion.OPAQUE, TopKAttributes)
 """(values, int64 indices) of the k greatest or least, in order; of equal values the lower index comes first."""
 
 __all__ = [
-    "all_", "any_", "argmax", "argmin", "cumprod", "cumsum", "log_softmax", "max_", "mean", "min_", "prod", "softmax", "sum_", "top_k",
+    "all_", "any_", "argmax", "argmin", "cummax", "cummin", "cumprod", "cumsum", "log_softmax", "max_", "mean", "min_", "prod", "softmax", "sum_", "top_k",
 ]  # fmt: skip

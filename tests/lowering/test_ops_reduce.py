@@ -99,6 +99,7 @@ def test_symbolic_reductions() -> None:
         cases.append(Case(ops.softmax, [x[..., 0]], {"axis": -1}, [(B, S)], values, ulp=8))
         cases.append(Case(ops.argmax, [x], {"axis": 1}, [(B, S, 24)], values))
         cases.append(Case(ops.cumsum, [x], {"axis": 1}, [(B, S, 24)], values, ulp=2, scale=8))
+        cases += [Case(op, [x], {"axis": 1}, [(B, S, 24)], values, ulp=0) for op in (ops.cummax, ops.cummin)]
     check(cases)
 
 
@@ -144,6 +145,13 @@ def test_softmax_by_torch() -> None:
     x = normal("float32", 6, 130) * 5
     want = torch.softmax(torch.from_numpy(x).double(), -1).float().numpy()
     check([Case(ops.softmax, [x], expected=lambda _: want, ulp=16)])
+
+
+def test_running_extremes() -> None:
+    x = normal("float32", 3, 7)
+    x[1, 3] = np.nan
+    both = x, whole("int32", 3, 7)
+    check([Case(op, [data], {"axis": 1, "reverse": back}) for op in (ops.cummax, ops.cummin) for data in both for back in (False, True)])
 
 
 def test_cumsum() -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -12,7 +12,7 @@ import torch
 from aotc import ops
 from aotc.errors import UnsupportedModel
 from aotc.frontends.torch.symbols import SymbolTable
-from aotc.ir.dims import Dim, DimExpr
+from aotc.ir.dims import Dim, DimExpr, bounds, symbol
 from aotc.ir.expr import Constant, Expr, TupleGetItem
 from aotc.ir.types import FLOATS, TensorType
 from aotc.ops import OpDef
@@ -25,7 +25,7 @@ Recipe = Callable[..., Any]
 DTYPES: dict[torch.dtype, str] = {
     torch.float16: "float16", torch.float32: "float32", torch.float64: "float64", torch.bool: "bool",
     torch.int8: "int8", torch.int16: "int16", torch.int32: "int32", torch.int64: "int64",
-    torch.uint8: "uint8", torch.uint16: "uint16", torch.uint32: "uint32", torch.uint64: "uint64",
+    torch.uint8: "uint8", torch.uint16: "uint16", torch.uint32: "uint32", torch.uint64: "uint64", torch.bfloat16: "bfloat16",
 }  # fmt: skip
 
 
@@ -36,15 +36,28 @@ def dtype_name(dtype: torch.dtype) -> str:
     return DTYPES[dtype]
 
 
+def array_of_tensor(tensor: torch.Tensor) -> np.ndarray:
+    """A tensor's values; numpy shares them where it can."""
+    plain = tensor.cpu().contiguous()
+    if plain.dtype is torch.bfloat16:
+        return plain.view(torch.int16).numpy().view("bfloat16")
+    return plain.numpy()  # type: ignore[no-any-return]
+
+
 @dataclass
 class Builder:
     """``meta`` is the result of the node at hand as torch knows it: a fake tensor, a tuple of them, or a size.
-    ``used_outputs`` are the indices of those of its results that are used, for nodes with several."""
+    ``used_outputs`` are the indices of those of its results that are used, for nodes with several. ``unbacked`` are torch's
+    symbols for sizes that it cannot know and that this node finds; ``definers`` collects what a function must keep alive.
+    ``is_wide``: what torch has in bfloat16 is computed in float32 here, and rounded when it is done."""
 
     symbols: SymbolTable
     origin: str = ""
     meta: Any = None
     used_outputs: frozenset[int] = field(default_factory=frozenset)
+    unbacked: list[Any] = field(default_factory=list)
+    definers: list[Expr] = field(default_factory=list)
+    is_wide: bool = False
 
     @property
     def shape(self) -> tuple[Dim, ...]:
@@ -54,7 +67,8 @@ class Builder:
     @property
     def dtype(self) -> str:
         """The dtype of the result; of the first where there are several."""
-        return dtype_name(self._first.dtype)
+        name = dtype_name(self._first.dtype)
+        return "float32" if self.is_wide and name == "bfloat16" else name
 
     @property
     def _first(self) -> torch.Tensor:
@@ -63,6 +77,17 @@ class Builder:
     def emit(self, op: OpDef, *args: Expr, **attrs: Any) -> Expr:
         """A call that carries the node's origin."""
         return op(*args, origin=self.origin, **attrs)
+
+    def new_symbol(self, most: Dim | None = None) -> Dim:
+        """The next of ``unbacked`` as a dim, with its bounds; ``most`` bounds it too. A fresh symbol where torch has none,
+        since it takes the size for known."""
+        if self.unbacked:
+            return self.symbols.found(self.unbacked.pop(0), most)
+        return symbol(self.symbols.fresh_name("u"), 0, None if most is None else bounds(most)[1])
+
+    def keep(self, definer: Expr) -> None:
+        """Keeps a definition or check of dims alive, though no result needs its value."""
+        self.definers.append(definer)
 
     def item(self, value: Expr, index: int) -> Expr:
         return TupleGetItem(value, index, self.origin)
@@ -164,3 +189,23 @@ def _sample(operand: Operand) -> Any:
         return 1
     dtype = next(key for key, name in DTYPES.items() if name == dtype_of(operand))
     return torch.empty((1,) * rank_of(operand), dtype=dtype)
+
+
+def is_narrow(value: Any) -> bool:
+    """Whether a value, or torch's knowledge of one, is in bfloat16."""
+    if isinstance(value, (list, tuple)):
+        return any(is_narrow(each) for each in value)
+    if isinstance(value, torch.Tensor):
+        return value.dtype is torch.bfloat16
+    return isinstance(getattr(value, "type", None), TensorType) and bool(value.type.dtype == "bfloat16")
+
+
+def wide(b: Builder, value: Any) -> Any:
+    """``value`` with tensors of bfloat16 in float32."""
+    if isinstance(value, (list, tuple)):
+        return [wide(b, each) for each in value]
+    return b.cast(value, "float32") if is_narrow(value) else value
+
+
+def widened(b: Builder) -> Builder:
+    return replace(b, is_wide=True)

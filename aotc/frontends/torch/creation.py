@@ -99,6 +99,8 @@ RECIPES: dict[Any, Recipe] = {
     aten.empty.memory_format: _constant_fill(0),
     aten.empty_like.default: _constant_fill(0),
     aten.new_empty.default: _constant_fill(0),
+    aten.empty_strided.default: _constant_fill(0),
+    aten.new_empty_strided.default: _constant_fill(0),
     aten.empty_permuted.default: _constant_fill(0),
     aten.scalar_tensor.default: aten_scalar_tensor,
     aten.arange.default: aten_arange_end,

@@ -11,10 +11,23 @@ import torch
 from torch.export import ExportedProgram
 from torch.export.graph_signature import InputKind, OutputKind
 
+from aotc import ops
 from aotc.errors import InvalidModel, InvalidOption, UnsupportedModel
-from aotc.frontends.torch.builder import Builder, Recipe, dtype_name, dtype_of, shape_of
+from aotc.frontends.torch.builder import (
+    Builder,
+    Recipe,
+    array_of_tensor,
+    dtype_name,
+    dtype_of,
+    is_narrow,
+    shape_of,
+    wide,
+    widened,
+)  # fmt: skip
+from aotc.frontends.torch.complexes import Complex, complex_recipe, holds_complex, is_complex, of_parts
 from aotc.frontends.torch.control import import_control, is_control
 from aotc.frontends.torch.custom import custom_recipes
+from aotc.frontends.torch.dynamic import scalar_value, size_value
 from aotc.frontends.torch.functional import functional_form
 from aotc.frontends.torch.program import Model, decomposed, exported_program, is_check, is_known
 from aotc.frontends.torch.signature import kept_buffers, module_path, node_origins, output_names, symbol_names
@@ -26,6 +39,9 @@ from aotc.ir.types import TensorType
 from aotc.ir.visitor import substitute
 from aotc.ops.bind import bind_inputs
 from aotc.ops.custom import CustomOperator
+
+ITEMS = {torch.ops.aten._local_scalar_dense.default, torch.ops.aten.item.default}
+"""Operators that take a number out of a tensor."""
 
 
 def import_torch(
@@ -91,7 +107,7 @@ def import_program(
 
 def _initial(program: ExportedProgram, name: str) -> Constant:
     source = program.state_dict if name in program.state_dict else program.constants
-    return Constant(source[name].detach().cpu().contiguous().numpy().copy(), name)
+    return Constant(array_of_tensor(source[name].detach()).copy(), name)
 
 
 def _renamed(params: list[Var], names: Sequence[str] | None) -> list[Var]:
@@ -126,6 +142,7 @@ class _Importer:
         self._shared: dict[Any, Parameter | Constant] = {}
         self.kept = kept_buffers(program)
         self.state_params: list[Var] = []
+        self._definers: list[list[Expr]] = [[]]
 
     def refuse_missing_operators(self) -> None:
         missing: dict[str, list[str]] = defaultdict(list)
@@ -159,7 +176,7 @@ class _Importer:
             return value
         raise UnsupportedModel(f"inputs of type {type(value).__name__}: pass tensors, or fix the value when exporting")
 
-    def _weight(self, node: torch.fx.Node, spec: Any) -> Parameter | Constant | Var | None:
+    def _weight(self, node: torch.fx.Node, spec: Any) -> Parameter | Constant | Var | Complex | None:
         if not node.users:
             return None
         name = str(spec.target)
@@ -172,10 +189,16 @@ class _Importer:
         if name not in source or not isinstance(source[name], torch.Tensor):
             raise UnsupportedModel(f"objects of type {type(source.get(name)).__name__} as parts of a model")
         value = source[name].detach()
+        if value.is_complex():
+            pair = torch.view_as_real(value.resolve_conj())
+            return Complex(*(self._shared_weight(f"{name}.{part}", pair[..., i], constant) for i, part in enumerate(("real", "imag"))))
+        return self._shared_weight(name, value, constant)
+
+    def _shared_weight(self, name: str, value: torch.Tensor, constant: bool) -> Parameter | Constant:
         key = (value.data_ptr(), value.dtype, tuple(value.shape), tuple(value.stride())) if value.numel() else name
         if key not in self._shared:
             dtype_name(value.dtype)
-            array = value.cpu().contiguous().numpy()
+            array = array_of_tensor(value)
             self._shared[key] = Constant(array, name) if constant else Parameter(name, array, name)
         return self._shared[key]
 
@@ -192,6 +215,8 @@ class _Importer:
 
     def _node(self, node: torch.fx.Node) -> Any:
         value = node.meta.get("val")
+        if node.target in ITEMS:
+            return self._item(node, value)
         if isinstance(value, (bool, int, torch.SymInt)):
             return value if isinstance(value, bool) else self.symbols.dim(value)
         if isinstance(value, (torch.SymBool, torch.SymFloat)):
@@ -200,18 +225,41 @@ class _Importer:
             return self._values[node.args[0]][node.args[1]]
         if is_control(node.target):
             return import_control(self, node, self._origin(node))
-        builder = Builder(self.symbols, self._origin(node), value, self._used_outputs(node))
+        builder = self._builder(node)
         functional = functional_form(node.target)
         args = [self._argument(arg, node) for arg in node.args]
         kwargs = {key: self._argument(arg, node) for key, arg in node.kwargs.items()}
+        recipe, builder, args, kwargs = self._suited(functional or node.target, builder, args, kwargs)
         try:
-            result = self.recipes[functional or node.target](builder, *args, **kwargs)
+            result = recipe(builder, *args, **kwargs)
         except InvalidModel as error:
             raise InvalidModel(f"{node.target} at {builder.origin!r}: {error}") from error
         settled = self._settled(builder, result, value, node)
         if functional is not None:
             self._values[node.args[0]] = settled  # from here on the written tensor is this
         return settled
+
+    def _suited(self, operator: Any, b: Builder, args: list[Any], kwargs: dict[str, Any]) -> tuple[Recipe, Builder, Any, Any]:
+        """The recipe of an operator and what to call it with: complex numbers are pairs, bfloat16 is computed in float32."""
+        if is_complex(b.meta) or holds_complex([*args, *kwargs.values()]):
+            recipe = complex_recipe(operator, self.recipes)
+            if recipe is None:
+                raise UnsupportedModel(f"{operator} on complex numbers: write it with view_as_real")
+            return recipe, b, args, kwargs
+        if operator not in self.recipes:
+            raise UnsupportedModel(f"{operator} on real numbers")
+        if is_narrow(b.meta) or any(is_narrow(each) for each in (*args, *kwargs.values())):
+            return self.recipes[operator], widened(b), [wide(b, arg) for arg in args], {key: wide(b, arg) for key, arg in kwargs.items()}
+        return self.recipes[operator], b, args, kwargs
+
+    def _builder(self, node: torch.fx.Node) -> Builder:
+        unbacked = list(node.meta.get("unbacked_bindings") or {})
+        return Builder(self.symbols, self._origin(node), node.meta.get("val"), self._used_outputs(node), unbacked, self._definers[-1])
+
+    def _item(self, node: torch.fx.Node, value: Any) -> Any:
+        """A number out of a tensor: an integer is a dim, anything else stays a scalar tensor."""
+        x = self._values[node.args[0]]
+        return (size_value if isinstance(value, torch.SymInt) else scalar_value)(self._builder(node), x)
 
     def value(self, node: Any) -> Any:
         """What an argument stands for: a node's value, or the argument itself."""
@@ -222,9 +270,15 @@ class _Importer:
         graph = _graph_of(node)
         self._live |= _live_nodes(graph)
         self._values.update(zip((each for each in graph.nodes if each.op == "placeholder"), values, strict=True))
+        self._definers.append([])
         self.nodes(graph)
         results = next(each for each in graph.nodes if each.op == "output").args[0]
-        return [self.value(each) for each in (results if isinstance(results, (list, tuple)) else [results])]
+        return self._anchored([self.value(each) for each in (results if isinstance(results, (list, tuple)) else [results])])
+
+    def _anchored(self, results: list[Any]) -> list[Any]:
+        """The results of a function that ends here; its first keeps alive what defines dims in it."""
+        definers = self._definers.pop()
+        return [ops.anchor(results[0], *definers), *results[1:]] if definers else results
 
     def _origin(self, node: torch.fx.Node) -> str:
         return self._origins.get(node.name) or module_path(node) or node.name
@@ -249,7 +303,11 @@ class _Importer:
         if isinstance(meta, (tuple, list)):
             parts = list(result) + [None] * (len(meta) - len(result))
             return [None if part is None else self._settled(b, part, m, node) for part, m in zip(parts, meta, strict=True)]
+        if isinstance(result, Complex):
+            return Complex(*(self._settled(b, part, of_parts(meta), node) for part in (result.real, result.imag)))
         shape, dtype = self.symbols.shape(meta.shape), dtype_name(meta.dtype)
+        if dtype == "bfloat16":
+            result = b.cast(result, dtype)
         if dtype_of(result) != dtype or len(shape_of(result)) != len(shape):
             found = TensorType(shape, dtype)
             raise InvalidModel(f"the recipe of {node.target} at {b.origin!r} gives {result.type}, where torch finds {found}")
@@ -259,6 +317,8 @@ class _Importer:
         """A value of the right type for a node that could not be imported, so that the rest is looked at too."""
         if isinstance(meta, (tuple, list)):
             return [self._stand_in(each) for each in meta]
+        if is_complex(meta):
+            return Complex(*(self._stand_in(of_parts(meta)) for _ in range(2)))
         try:
             return Var("missing", TensorType(self.symbols.shape(meta.shape), dtype_name(meta.dtype)))
         except (UnsupportedModel, AttributeError):
@@ -281,6 +341,8 @@ class _Importer:
             value = self._values[node] if isinstance(node, torch.fx.Node) else node
             if value is None:
                 continue
+            if isinstance(value, Complex):
+                raise UnsupportedModel(f"the output {label} is complex: return torch.view_as_real of it")
             builder = Builder(self.symbols, label)
             if isinstance(value, (bool, int, float)):
                 value = Constant(np.asarray(value, "int64" if isinstance(value, int) and not isinstance(value, bool) else None), label)
@@ -290,7 +352,7 @@ class _Importer:
             labels.append(label)
         if not results:
             raise InvalidModel("the model has no outputs")
-        return results, labels
+        return self._anchored(results), labels
 
 
 def _graph_of(node: torch.fx.Node) -> torch.fx.Graph:

@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
 import torch
 
 from aotc import ops
-from aotc.frontends.torch.builder import Builder, Operand, Recipe, axis_of, dtype_of, rank_of, shape_of
-from aotc.ir.dims import Dim
+from aotc.frontends.torch.builder import Builder, Operand, Recipe, axis_of, dtype_of, is_float, rank_of, shape_of
+from aotc.frontends.torch.dynamic import without_masks
+from aotc.ir.dims import Dim, product
 from aotc.ir.expr import Expr
 
 aten = torch.ops.aten
@@ -35,11 +37,8 @@ def aten_gather(b: Builder, x: Expr, dim: int, index: Expr, sparse_grad: bool = 
 
 
 def _placed(b: Builder, indices: Sequence[Expr | None]) -> list[tuple[int, Expr]]:
-    """(axis, index) of each tensor given. Raises UnsupportedModel for masks: how much they pick is known only at run time."""
-    placed = [(axis, index) for axis, index in enumerate(indices) if index is not None]
-    if any(dtype_of(index) in ("bool", "uint8") for _, index in placed):
-        raise b.unsupported("picking elements by a mask gives a size that depends on values: use torch.where or masked_fill")
-    return placed
+    """(axis, index) of each tensor given; a mask becomes the indices of what it marks."""
+    return [(axis, index) for axis, index in enumerate(without_masks(b, indices)) if index is not None]
 
 
 def _stacked(b: Builder, placed: Sequence[tuple[int, Expr]]) -> Expr:
@@ -72,21 +71,38 @@ def aten_index_put(b: Builder, x: Expr, indices: Sequence[Expr | None], values: 
         mask = b.reshape(masks[0], shape_of(masks[0]) + (1,) * (rank_of(x) - rank_of(masks[0])))
         filled = b.emit(ops.add, x, values) if accumulate else values
         return b.emit(ops.where, mask, filled, x)
+    if len(indices) == 1 and masks:
+        return _put_by_mask(b, x, masks[0], values, accumulate)
     placed = _placed(b, indices)
     rank, axes = rank_of(x), [axis for axis, _ in placed]
-    if axes != list(range(axes[0], axes[-1] + 1)):
-        raise b.unsupported("index_put with indices on axes that are not neighbours")
+    neighbours = axes == list(range(axes[0], axes[-1] + 1))
     order = [*axes, *(axis for axis in range(rank) if axis not in axes)]
     front = b.transpose(x, order)
     stacked = _stacked(b, placed)
     picked: tuple[Dim, ...] = shape_of(stacked)[:-1]
     shape = shape_of(x)
-    own_shape = (*shape[: axes[0]], *picked, *shape[axes[-1] + 1 :])
+    first = axes[0] if neighbours else 0  # where in the values the axes of the indices stand
+    rest = [length for axis, length in enumerate(shape) if axis not in axes]
+    own_shape = (*rest[:first], *picked, *rest[first:])
     own = b.broadcast(values, own_shape)
     count = len(picked)
-    to_front = [*range(axes[0], axes[0] + count), *range(axes[0]), *range(axes[0] + count, len(own_shape))]
+    to_front = [*range(first, first + count), *range(first), *range(first + count, len(own_shape))]
     result = b.emit(ops.scatter_nd, front, stacked, b.transpose(own, to_front), reduction="add" if accumulate else "none")
     return b.transpose(result, [order.index(axis) for axis in range(rank)])
+
+
+def _put_by_mask(b: Builder, x: Expr, mask: Expr, values: Expr, accumulate: bool) -> Expr:
+    """The rows that a mask over the first axes marks become those of ``values``, in order."""
+    shape, own = shape_of(x), shape_of(values)
+    count, rest = product(shape_of(mask)), shape[rank_of(mask) :]
+    flat = b.reshape(mask, (count,))
+    rows = values
+    if len(own) == len(rest) + 1 and own[0] != 1:
+        place = b.emit(ops.cumsum, b.cast(flat, "int64"), axis=0, exclusive=True)
+        rows = b.emit(ops.gather, values, b.emit(ops.minimum, place, b.tensor(own[0] - 1, "int64")), axis=0)
+    old = b.reshape(x, (count, *rest))
+    new = b.emit(ops.add, old, rows) if accumulate else rows
+    return b.reshape(b.emit(ops.where, b.reshape(flat, (count, *(1,) * len(rest))), new, old), shape)
 
 
 def _scatter(b: Builder, x: Expr, dim: int, index: Expr, updates: Expr, reduction: str) -> Expr:
@@ -114,9 +130,53 @@ def aten_scatter_add(b: Builder, x: Expr, dim: int, index: Expr, src: Expr) -> E
 
 
 def aten_scatter_reduce(b: Builder, x: Expr, dim: int, index: Expr, src: Expr, reduce: str, include_self: bool = True) -> Expr:
-    if reduce not in REDUCTIONS or not include_self:
-        raise b.unsupported(f"scatter_reduce with reduce={reduce!r}, include_self={include_self}")
-    return _scatter(b, x, dim, index, src, REDUCTIONS[reduce])
+    """Without ``include_self``, what is written to starts from the neutral value. A mean is a sum over a count."""
+    if not rank_of(x):
+        one = [each if rank_of(each) else b.reshape(each, (1,)) for each in (index, src)]
+        return b.reshape(aten_scatter_reduce(b, b.reshape(x, (1,)), 0, *one, reduce, include_self), ())
+    start, dtype = x, dtype_of(x)
+    if not include_self:
+        start = _scatter(b, x, dim, index, _full_like(b, index, _neutral(reduce, dtype), dtype), "none")
+    if reduce != "mean":
+        return _scatter(b, start, dim, index, src, REDUCTIONS[reduce])
+    total = _scatter(b, start, dim, index, src, "add")
+    count = _full_like(b, x, 1, dtype)
+    if not include_self:
+        count = _scatter(b, count, dim, index, _full_like(b, index, 0, dtype), "none")
+    count = _scatter(b, count, dim, index, _full_like(b, index, 1, dtype), "add")
+    return b.emit(ops.divide if is_float(dtype) else ops.floor_divide, total, count)
+
+
+def _full_like(b: Builder, x: Expr, value: Any, dtype: str) -> Expr:
+    return b.emit(ops.full, shape=shape_of(x), value=value, dtype=dtype)
+
+
+def _neutral(reduce: str, dtype: str) -> Any:
+    """What a reduction of nothing is."""
+    if reduce in ("amax", "amin"):
+        if is_float(dtype):
+            return -np.inf if reduce == "amax" else np.inf
+        limits = np.iinfo(dtype)
+        return int(limits.min if reduce == "amax" else limits.max)
+    return 1 if reduce == "prod" else 0
+
+
+def aten_index_reduce(b: Builder, x: Expr, dim: int, index: Expr, source: Expr, reduce: str, include_self: bool = True) -> Expr:
+    axis, index = _along_axis(b, x, dim, index)
+    shape = shape_of(source)
+    places = b.reshape(index, tuple(length if i == axis else 1 for i, length in enumerate(shape)))
+    return aten_scatter_reduce(b, x, axis, b.broadcast(places, shape), source, reduce, include_self)
+
+
+def aten_take(b: Builder, x: Expr, index: Expr) -> Expr:
+    return b.emit(ops.gather, b.reshape(x, (product(shape_of(x)),)), index, axis=0)
+
+
+def aten_put(b: Builder, x: Expr, index: Expr, source: Expr, accumulate: bool = False) -> Expr:
+    count = (product(shape_of(index)),)
+    flat = b.reshape(x, (product(shape_of(x)),))
+    result = _scatter(b, flat, 0, b.reshape(index, count), b.reshape(source, count), "add" if accumulate else "none")
+    return b.reshape(result, shape_of(x))
 
 
 def _along_axis(b: Builder, x: Expr, dim: int, index: Expr) -> tuple[int, Expr]:
@@ -160,6 +220,9 @@ RECIPES: dict[Any, Recipe] = {
     aten.scatter.value_reduce: aten_scatter_value,
     aten.scatter_add.default: aten_scatter_add,
     aten.scatter_reduce.two: aten_scatter_reduce,
+    aten.index_reduce.default: aten_index_reduce,
+    aten.take.default: aten_take,
+    aten.put.default: aten_put,
     aten.index_add.default: aten_index_add,
     aten.index_copy.default: aten_index_copy,
     aten.index_fill.int_Scalar: aten_index_fill,

@@ -41,10 +41,30 @@ def aten_batch_norm(
     eps: float,
     cudnn_enabled: bool = True,
 ) -> Expr:
-    if training or mean is None or var is None:
-        raise b.unsupported("batch norm over the batch's own statistics: call module.eval(), or use group or instance norm")
+    if training and mean is not None:
+        raise b.unsupported("batch norm that updates its statistics: call module.eval(), or use group or instance norm")
+    if mean is None or var is None:
+        return _by_own_statistics(b, x, weight, bias, eps)
     gamma, beta = _affine(b, x, weight, bias, shape_of(mean))
     return b.emit(ops.batch_norm, x, gamma, beta, b.cast(mean, dtype_of(x)), b.cast(var, dtype_of(x)), epsilon=float(eps))
+
+
+def _by_own_statistics(b: Builder, x: Expr, weight: Expr | None, bias: Expr | None, eps: float) -> Expr:
+    """A layer without running statistics: each channel by its mean and variance over the batch."""
+    axes = tuple(axis for axis in range(rank_of(x)) if axis != 1)
+    dtype = dtype_of(x)
+    rest = b.emit(ops.subtract, x, b.emit(ops.mean, x, axes=axes, keepdims=True))
+    variance = b.emit(ops.mean, b.emit(ops.multiply, rest, rest), axes=axes, keepdims=True)
+    result = b.emit(ops.multiply, rest, b.emit(ops.rsqrt, b.binary(ops.add, variance, float(eps), dtype)))
+    tail = (1,) * (rank_of(x) - 2)
+    result = result if weight is None else b.emit(ops.multiply, result, b.reshape(b.cast(weight, dtype), (*shape_of(weight), *tail)))
+    return result if bias is None else b.emit(ops.add, result, b.reshape(b.cast(bias, dtype), (*shape_of(bias), *tail)))
+
+
+def aten_no_statistics(
+    b: Builder, x: Expr, weight: Expr | None, bias: Expr | None, training: bool, momentum: float, eps: float
+) -> tuple[Expr, None, None]:
+    return _by_own_statistics(b, x, weight, bias, eps), None, None
 
 
 def aten_batch_norm_no_training(
@@ -167,6 +187,7 @@ RECIPES: dict[Any, Recipe] = {
     aten.batch_norm.default: aten_batch_norm,
     aten._native_batch_norm_legit_no_training.default: aten_batch_norm_no_training,
     aten._native_batch_norm_legit.default: aten_native_batch_norm,
+    aten._native_batch_norm_legit.no_stats: aten_no_statistics,
     aten.native_batch_norm.default: aten_native_batch_norm,
     aten.layer_norm.default: aten_layer_norm,
     aten.native_layer_norm.default: aten_native_layer_norm,

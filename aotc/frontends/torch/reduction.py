@@ -9,7 +9,7 @@ import torch
 
 from aotc import ops
 from aotc.frontends.torch.builder import Builder, Recipe, axes_of, axis_of, dtype_of, is_float, rank_of, shape_of
-from aotc.ir.dims import Dim, product
+from aotc.ir.dims import Dim, floordiv, product
 from aotc.ir.expr import Expr
 from aotc.ops import OpDef
 
@@ -145,8 +145,6 @@ def aten_cumsum(b: Builder, x: Expr, dim: int, dtype: Any = None) -> Expr:
 
 
 def aten_topk(b: Builder, x: Expr, k: Dim, dim: int = -1, largest: bool = True, sorted: bool = True) -> tuple[Expr, Expr]:
-    if not isinstance(k, int):
-        raise b.unsupported("topk of a number that is known only at run time")
     if not rank_of(x):
         return x, b.constant(0, "int64")
     both = b.emit(ops.top_k, x, k=k, axis=axis_of(dim, rank_of(x)), largest=largest, sorted=sorted)
@@ -157,8 +155,6 @@ def aten_sort(b: Builder, x: Expr, dim: int = -1, descending: bool = False) -> t
     if not rank_of(x):
         return x, b.constant(0, "int64")
     length = shape_of(x)[axis_of(dim, rank_of(x))]
-    if not isinstance(length, int):
-        raise b.unsupported("sort along an axis whose length is known only at run time")
     values, indices = aten_topk(b, b.cast(x, "uint8") if dtype_of(x) == "bool" else x, length, dim, descending)
     return b.cast(values, dtype_of(x)), indices
 
@@ -176,7 +172,80 @@ def aten_count_nonzero(b: Builder, x: Expr, dim: Axes = None) -> Expr:
     return _reduce(b, ops.sum_, b.cast(zero, "int64"), dim, False)
 
 
+def aten_cumprod(b: Builder, x: Expr, dim: int, dtype: Any = None) -> Expr:
+    x = b.cast(x, b.dtype)
+    return b.emit(ops.cumprod, x, axis=axis_of(dim, rank_of(x))) if rank_of(x) else x
+
+
+def _running_extreme(op: OpDef) -> Recipe:
+    """The extreme so far, and the last place where it was met."""
+
+    def recipe(b: Builder, x: Expr, dim: int) -> tuple[Expr, Expr | None]:
+        if not rank_of(x):
+            return x, b.constant(0, "int64")
+        axis, shape = axis_of(dim, rank_of(x)), shape_of(x)
+        plain = b.cast(x, "uint8") if dtype_of(x) == "bool" else x
+        values = b.emit(op, plain, axis=axis)
+        if 1 not in b.used_outputs:
+            return b.cast(values, dtype_of(x)), None
+        here = b.emit(ops.equal, plain, values)
+        if is_float(dtype_of(x)):
+            here = b.emit(ops.logical_or, here, b.emit(ops.isnan, plain))
+        place = b.emit(ops.arange, start=0, step=1, count=shape[axis], dtype="int64")
+        place = b.reshape(place, tuple(shape[axis] if i == axis else 1 for i in range(len(shape))))
+        met = b.emit(ops.where, here, place, b.constant(0, "int64"))
+        return b.cast(values, dtype_of(x)), b.emit(ops.cummax, met, axis=axis)
+
+    return recipe
+
+
+def aten_logcumsumexp(b: Builder, x: Expr, dim: int) -> Expr:
+    """Against the greatest of all along the axis: what is more than 87 below it counts as nothing."""
+    axis = axis_of(dim, rank_of(x))
+    greatest = b.emit(ops.max_, x, axes=(axis,), keepdims=True)
+    powers = b.emit(ops.exp, b.emit(ops.subtract, x, greatest))
+    return b.emit(ops.add, b.emit(ops.log, b.emit(ops.cumsum, powers, axis=axis)), greatest)
+
+
+def aten_kthvalue(b: Builder, x: Expr, k: Dim, dim: int = -1, keepdim: bool = False) -> tuple[Expr, Expr]:
+    values, indices = aten_topk(b, x, k, dim, False)
+    if not rank_of(x):
+        return values, indices
+    axis = axis_of(dim, rank_of(x))
+    picked = [b.slice(each, axis, k - 1, k) for each in (values, indices)]
+    return tuple(each if keepdim else b.reshape(each, _without(shape_of(each), axis)) for each in picked)  # type: ignore[return-value]
+
+
+def _without(shape: Sequence[Dim], axis: int) -> tuple[Dim, ...]:
+    return (*shape[:axis], *shape[axis + 1 :])
+
+
+def aten_median_dim(b: Builder, x: Expr, dim: int, keepdim: bool = False) -> tuple[Expr, Expr]:
+    """The lower of the two in the middle; a NaN along the axis is the median."""
+    axis = axis_of(dim, rank_of(x))
+    length = shape_of(x)[axis] if rank_of(x) else 1
+    values, indices = aten_kthvalue(b, x, floordiv(length - 1, 2) + 1, dim, keepdim)
+    if not is_float(dtype_of(x)) or not rank_of(x):
+        return values, indices
+    nan = b.emit(ops.isnan, x)
+    some = b.emit(ops.any_, nan, axes=(axis,), keepdims=keepdim)
+    first = b.emit(ops.argmax, b.cast(nan, "uint8"), axis=axis, keepdims=keepdim)
+    values = b.emit(ops.where, some, b.constant(float("nan"), dtype_of(x)), values)
+    return values, b.emit(ops.where, some, first, indices)
+
+
+def aten_median(b: Builder, x: Expr) -> Expr:
+    return aten_median_dim(b, b.reshape(x, (product(shape_of(x)),)), 0)[0]
+
+
 RECIPES: dict[Any, Recipe] = {
+    aten.cumprod.default: aten_cumprod,
+    aten.cummax.default: _running_extreme(ops.cummax),
+    aten.cummin.default: _running_extreme(ops.cummin),
+    aten.logcumsumexp.default: aten_logcumsumexp,
+    aten.kthvalue.default: aten_kthvalue,
+    aten.median.default: aten_median,
+    aten.median.dim: aten_median_dim,
     aten.sum.default: aten_sum,
     aten.sum.dim_IntList: aten_sum,
     aten.mean.default: aten_mean,

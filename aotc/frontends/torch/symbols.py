@@ -16,6 +16,8 @@ from aotc.ir.dims import Dim, floordiv
 
 LARGEST_BOUND = 2**62
 """Upper bounds from here on mean that there is none; torch writes them in several ways."""
+LARGEST_FOUND = 2**31
+"""An integer that a tensor holds and that becomes a size, or part of one, is at least minus this."""
 
 
 class SymbolTable:
@@ -25,6 +27,7 @@ class SymbolTable:
         """``ranges`` are the program's range constraints, ``names`` the users' names by torch's."""
         self._names = names
         self._bounds = {str(symbol): (_lower(value), _upper(value)) for symbol, value in ranges.items()}
+        self._ranges = {str(symbol): value for symbol, value in ranges.items()}
         self._cache: dict[Any, Dim] = {}
         self._made = 0
 
@@ -75,10 +78,26 @@ class SymbolTable:
             return top
         raise UnsupportedModel(f"the size {e} is not an integer expression that can be computed from the inputs' shapes")
 
+    def found(self, symbol: Any, most: Dim | None) -> Dim:
+        """A symbol whose value a node finds when it runs, with torch's bounds and ``most``; the node must define it."""
+        name = str(symbol)
+        own = self._ranges.get(name)
+        lower = int(own.lower) if own is not None and own.lower.is_Integer and abs(int(own.lower)) < LARGEST_BOUND else -LARGEST_FOUND
+        upper = _upper(own) if own is not None else None
+        limits = [limit for limit in (upper, None if most is None else dims.bounds(most)[1]) if limit is not None]
+        lower = max(lower, 0) if most is not None else lower
+        self._cache[symbol] = dims.symbol(self._unbacked_name(name), lower, min(limits) if limits else None)
+        return self._cache[symbol]
+
+    def _unbacked_name(self, name: str) -> str:
+        while name in self._names.values():
+            name += "_"
+        return name
+
     def _symbol(self, symbol: Any) -> Dim:
         name = str(symbol)
         if symbol_is_type(symbol, SymT.UNBACKED_INT):
-            raise UnsupportedModel(f"the size {name} depends on the values of a tensor (as of nonzero, item or a boolean index)")
+            raise UnsupportedModel(f"the size {name} depends on the values of a tensor in a way that aotc cannot follow")
         lower, upper = self._bounds.get(name, (1, None))
         return dims.symbol(self._names.get(name, name), lower, upper)
 

@@ -4,7 +4,20 @@ from __future__ import annotations
 
 from typing import Any
 
-from aotc.frontends.torch import activation, convolution, creation, indexing, linear, normalisation, pointwise, recurrent, reduction, views
+from aotc.frontends.torch import (
+    activation,
+    convolution,
+    creation,
+    dynamic,
+    indexing,
+    linear,
+    normalisation,
+    pointwise,
+    recurrent,
+    reduction,
+    sampling,
+    views,
+)  # fmt: skip
 from aotc.frontends.torch.builder import Recipe
 
 
@@ -29,4 +42,6 @@ RECIPES: dict[Any, Recipe] = _join(
     views.RECIPES,
     indexing.RECIPES,
     creation.RECIPES,
+    dynamic.RECIPES,
+    sampling.RECIPES,
 )

@@ -166,8 +166,8 @@ def _softmax(logarithm: bool) -> Expression:
     return build
 
 
-def _running(name: str, combine: Callable[[Expr, Expr], Expr], neutral: int) -> Expression:
-    """Running sums and products, each element combined with what came before it."""
+def _running(name: str, combine: Callable[[Expr, Expr], Expr], neutral: Callable[[str], Expr]) -> Expression:
+    """Running sums, products and extremes, each element combined with what came before it."""
 
     def build(attrs: Any, inputs: list[te.Tensor], results: list[TensorType], scope: Scope) -> list[te.Tensor]:
         x, dtype = inputs[0], results[0].dtype
@@ -178,7 +178,7 @@ def _running(name: str, combine: Callable[[Expr, Expr], Expr], neutral: int) -> 
         def body(source: Any, target: Any) -> None:
             with rows(scope, _without(results[0].shape, axis), results[0].shape[axis]) as row:
                 total = local(wide)
-                total[0] = constant(neutral, wide)
+                total[0] = neutral(wide)
                 with T.serial(0, length) as step:
                     place = [*row[:axis], length - 1 - step if attrs.reverse else step, *row[axis:]]
                     if attrs.exclusive:
@@ -193,13 +193,20 @@ def _running(name: str, combine: Callable[[Expr, Expr], Expr], neutral: int) -> 
     return build
 
 
+def _further(better: Expr, total: Expr, x: Expr) -> Expr:
+    """``x`` where it is better or a NaN, which then stays."""
+    return tirx.Select(tirx.any(better, common.is_nan(x)) if common.is_float(common.dtype_of(x)) else better, x, total)
+
+
 EXPRESSIONS: dict[str, Expression] = {
     **{name: _reduction(name, reducer) for name, reducer in REDUCERS.items()},
     "argmax": _arg(largest=True),
     "argmin": _arg(largest=False),
     "softmax": _softmax(logarithm=False),
     "log_softmax": _softmax(logarithm=True),
-    "cumsum": _running("cumsum", lambda total, x: total + x, 0),
-    "cumprod": _running("cumprod", lambda total, x: total * x, 1),
+    "cumsum": _running("cumsum", lambda total, x: total + x, lambda dtype: constant(0, dtype)),
+    "cumprod": _running("cumprod", lambda total, x: total * x, lambda dtype: constant(1, dtype)),
+    "cummax": _running("cummax", lambda total, x: _further(x > total, total, x), common.least),
+    "cummin": _running("cummin", lambda total, x: _further(x < total, total, x), common.greatest),
     "top_k": top_k,
 }
