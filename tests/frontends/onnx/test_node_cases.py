@@ -12,18 +12,16 @@ from tests.frontends.onnx import node_cases
 # The text of the specification, ONNX Runtime and PyTorch take the resized length as an integer here; these two do not.
 DISAGREE = {"test_resize_downsample_scales_linear_align_corners", "test_resize_downsample_scales_cubic_align_corners"}
 
-# Operators that other work brings: loops, recurrent layers, quantisation, outputs of unknown size, and what has no use
-# in inference.
+# Random numbers: those of ONNX's reference come from numpy's generator.
+RANDOM = re.compile("bernoulli|training_dropout")
+
+# Strings, images, training, and what other work brings.
 MISSING = {
-    "Adagrad", "Adam", "ArrayFeatureExtractor", "Binarizer", "Col2Im", "CumProd", "DFT",
-    "DeformConv", "Det", "GridSample", "ImageDecoder", "LabelEncoder", "Loop",
-    "MaxUnpool", "MelWeightMatrix", "Momentum", "NonMaxSuppression", "NonZero", "OptionalGetElement",
-    "OptionalHasElement", "RandomUniformLike", "RoiAlign", "STFT",
-    "Scan", "SequenceMap", "SequenceInsert", "SplitToSequence", "StringConcat", "StringNormalizer", "StringSplit",
-    "TensorScatter", "TfIdfVectorizer", "TreeEnsemble", "Unique",
+    "Adagrad", "Adam", "Det", "ImageDecoder", "LabelEncoder", "Momentum", "OptionalGetElement", "OptionalHasElement", "STFT",
+    "SequenceMap", "SequenceInsert", "SplitToSequence", "StringConcat", "StringNormalizer", "StringSplit", "TfIdfVectorizer",
 }  # fmt: skip
 REASONS = re.compile(r"is of (string|optional|sequence)|training_mode is on|is in training mode|opset 1;")
-PASSING = 1418
+PASSING = 1780
 
 
 @pytest.mark.slow
@@ -40,7 +38,7 @@ def test_every_node_test_passes_or_is_known() -> None:
             if not (missing and missing <= MISSING) and not REASONS.search(str(error)):
                 failures.append(f"{name}: {error}")
         except Exception as error:
-            if name not in DISAGREE:
+            if name not in DISAGREE and not RANDOM.search(name):
                 failures.append(f"{name}: {type(error).__name__}: {str(error)[:300]}")
     assert not failures, "\n".join(failures)
     assert passed >= PASSING
