@@ -10,7 +10,7 @@ import numpy as np
 
 from aotc import ops
 from aotc.ir.dims import Dim
-from aotc.ir.expr import Call, Constant, Expr, Function, Module, Parameter, Tuple, TupleGetItem
+from aotc.ir.expr import Call, Constant, Expr, Function, Module, Parameter, Tuple, TupleGetItem, call
 from aotc.ir.types import FLOATS, SIGNED, TensorType
 from aotc.ir.visitor import rewrite_module
 from aotc.ops.base import broadcast_shapes
@@ -115,8 +115,7 @@ def cast_of_cast(node: Call, weights: Weights) -> Expr | None:
     inner: Any = node.args[0]
     if not ops.cast.is_call(inner) or inner.type.dtype not in LOSSLESS.get(inner.args[0].type.dtype, ()):
         return None
-    attrs: Any = node.attrs
-    return ops.cast(inner.args[0], dtype=attrs.dtype, origin=node.origin)
+    return call(node.op, inner.args, node.attrs, node.origin)
 
 
 def clip_of_clip(node: Call, weights: Weights) -> Expr | None:

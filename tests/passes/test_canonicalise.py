@@ -24,6 +24,8 @@ UNARY = [
     ("%a = reshape(%x) {shape=(12,)}\n %0 = reshape(%a) {shape=(3, 4)}", None),
     ("%a = transpose(%x) {axes=(1, 0)}\n %0 = transpose(%a) {axes=(1, 0)}", None),
     ('%a = cast(%x) {dtype="float64"}\n %0 = cast(%a) {dtype="float32"}', None),
+    ('%a = cast(%x) {dtype="float64"}\n %0 = cast(%a) {dtype="float8_e4m3fn", saturate=false}',
+     '%0 = cast(%x) {dtype="float8_e4m3fn", saturate=false}'),
     ("%a = clip(%x) {minimum=-1.0, maximum=6.0}\n %0 = clip(%a) {minimum=0.0, maximum=9.0}", "%0 = clip(%x) {minimum=0.0, maximum=6.0}"),
     ("%a = clip(%x) {minimum=7.0}\n %0 = clip(%a) {maximum=6.0}", "%0 = clip(%x) {minimum=6.0, maximum=6.0}"),
     ("%0 = maximum(%x, float32(0.0))", "%0 = relu(%x)"),

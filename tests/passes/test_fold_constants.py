@@ -36,6 +36,18 @@ def test_weights_fold_into_weights() -> None:
     check(fold_constants, before, module("(%x: float32[3, 4]) {\n %0 = add(%x, $w~multiply)\n return %0\n}", {"w~multiply": w * 2}))
 
 
+def test_weights_that_are_stored_narrow_become_wide() -> None:
+    """However much larger they grow: kernels read wide ones."""
+    q, scale = np.arange(200 * 300).reshape(200, 300).astype("int8"), np.linspace(0.1, 1, 200, dtype="float32").reshape(200, 1)
+    text = "(%x: float32[200, 300]) {\n %t = dequantise($q, $s)\n %0 = add(%x, %t)\n return %0\n}"
+    after = "(%x: float32[200, 300]) {\n %0 = add(%x, $q~dequantise)\n return %0\n}"
+    check(fold_constants, module(text, {"q": q, "s": scale}), module(after, {"q~dequantise": q * scale}))
+    half = weight(200, 300).astype("bfloat16")
+    text = '(%x: float32[200, 300]) {\n %t = cast($w) {dtype="float32"}\n %0 = add(%x, %t)\n return %0\n}'
+    after = "(%x: float32[200, 300]) {\n %0 = add(%x, $w~cast)\n return %0\n}"
+    check(fold_constants, module(text, {"w": half}), module(after, {"w~cast": half.astype("float32")}))
+
+
 def test_what_would_grow_too_large_stays() -> None:
     text = "(%x: float32[1000, 100]) {\n %t = broadcast_to($w) {shape=(1000, 100)}\n %0 = add(%x, %t)\n return %0\n}"
     check(fold_constants, module(text, {"w": weight(100)}), None)
