@@ -24,7 +24,7 @@ from aotc.frontends import import_onnx
 from aotc.runtime.loader import Model, load
 
 
-class AotcRep(BackendRep):
+class AotcRep(BackendRep):  # type: ignore[misc]
     """A built and opened file. The file itself is gone: it stays mapped for as long as this object lives."""
 
     def __init__(self, model: onnx.ModelProto) -> None:
@@ -60,7 +60,7 @@ def named_inputs(names: Sequence[str], inputs: Any) -> dict[str, np.ndarray]:
     return dict(zip(names, arrays))
 
 
-class AotcBackend(Backend):
+class AotcBackend(Backend):  # type: ignore[misc]
     """Builds for the machine it runs on."""
 
     @classmethod

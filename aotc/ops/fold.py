@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -57,9 +58,10 @@ def _reference(attrs: FoldAttributes, x: np.ndarray) -> np.ndarray:
     sizes = [int(n) + sum(pads_of(attrs.padding, i)) for i, n in enumerate(attrs.image)]  # type: ignore[arg-type]
     padded = np.zeros((*cells.shape[:2], *sizes), wide)
     for tap in taps(attrs.kernel):
-        padded[tap_slices(tap, counts, attrs.strides, attrs.dilation)] += cells[(slice(None), slice(None), *tap)]
-    inner = tuple(slice(attrs.padding[i], attrs.padding[i] + int(attrs.image[i])) for i in range(rank))  # type: ignore[arg-type]
-    return np.ascontiguousarray(padded[(..., *inner)]).astype(x.dtype)
+        cell: Any = (slice(None), slice(None), *tap)
+        padded[tap_slices(tap, counts, attrs.strides, attrs.dilation)] += cells[cell]
+    inner: Any = (..., *(slice(attrs.padding[i], attrs.padding[i] + int(attrs.image[i])) for i in range(rank)))  # type: ignore[arg-type]
+    return np.ascontiguousarray(padded[inner]).astype(x.dtype)
 
 
 fold = OpDef("fold", _relation, _reference, Fusion.OUT_FUSABLE, FoldAttributes)

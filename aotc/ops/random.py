@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
@@ -67,7 +67,7 @@ def _relation(types: Sequence[TensorType], attrs: RandomBitsAttributes) -> Tenso
 
 
 def _reference(attrs: RandomBitsAttributes) -> np.ndarray:
-    size = int(np.prod(attrs.shape, dtype=np.int64))
+    size = int(np.prod(cast("tuple[int, ...]", attrs.shape), dtype=np.int64))
     word = np.uint32
     with np.errstate(over="ignore"):
         bits = scramble(

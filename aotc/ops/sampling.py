@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import product as combinations
+from typing import Any
 
 import numpy as np
 
@@ -134,7 +135,8 @@ def _weighted(x: np.ndarray, axes: Sequence[Sequence[tuple[np.ndarray, np.ndarra
     batch = np.arange(x.shape[0]).reshape(-1, *[1] * (axes[0][0][0].ndim - 1))
     total = np.zeros((*axes[0][0][0].shape, x.shape[1]), wide)
     for taps in combinations(*axes):
-        value = x[(batch, slice(None), *(index for index, _, _ in taps))].astype(wide)
+        place: Any = (batch, slice(None), *(index for index, _, _ in taps))
+        value = x[place].astype(wide)
         weight = np.prod([weight for _, _, weight in taps], axis=0)[..., np.newaxis]
         inside = np.logical_and.reduce([inside for _, inside, _ in taps])[..., np.newaxis]
         exact = all(len(axis) == 1 for axis in axes)

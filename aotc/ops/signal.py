@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import cast
 
 import numpy as np
 
@@ -59,7 +60,7 @@ def _relation(types: Sequence[TensorType], attrs: FourierAttributes) -> TensorTy
 def _reference(attrs: FourierAttributes, x: np.ndarray, table: np.ndarray) -> np.ndarray:
     wide = x.astype(np.float64)
     data = wide[..., 0] + (1j * wide[..., 1] if x.shape[-1] == 2 else 0)
-    length = int(attrs.length)  # type: ignore[call-overload]
+    length = cast(int, attrs.length)
     if attrs.inverse and attrs.onesided:
         return np.asarray(np.fft.irfft(data, length)[..., np.newaxis]).astype(x.dtype)
     result = (np.fft.ifft if attrs.inverse else np.fft.fft)(data, length)

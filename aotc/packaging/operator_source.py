@@ -47,7 +47,7 @@ def _compile(function: Function, target: Target, tools: ZigToolchain) -> Compile
     assert isinstance(node, Call) and isinstance(node.op, CustomOpDef) and node.op.source is not None
     what = f"{node.origin or node.op.name}: the operator {node.op.name} in {node.op.source}"
     args = [tensor for arg in node.args for tensor in flatten(arg.type)]
-    numbers = [function.params.index(arg) for arg in node.args]  # type: ignore[arg-type]
+    numbers = [function.params.index(arg) for arg in node.args]
     results = list(flatten(node.type))
     dims = tuple(dict.fromkeys(dim for tensor in (*args, *results) for dim in tensor.shape if isinstance(dim, DimExpr)))
     before, after = _prologue(node, args, results, what), _epilogue(args, results, dims)

@@ -65,7 +65,8 @@ def write_weights(path: Path, arrays: Iterable[tuple[int, np.ndarray]]) -> Weigh
         with path.open("wb") as file:
             file.write(NO_HEADER)
             for offset, array in arrays:
-                for piece in itertools.chain([bytes(offset - position)], pieces(array)):
+                gap = memoryview(bytes(offset - position))
+                for piece in itertools.chain([gap], pieces(array)):
                     digest.update(piece)
                     file.write(piece)
                 position = offset + array.nbytes

@@ -41,7 +41,7 @@ def array_of_tensor(tensor: torch.Tensor) -> np.ndarray:
     plain = tensor.cpu().contiguous()
     if plain.dtype is torch.bfloat16:
         return plain.view(torch.int16).numpy().view("bfloat16")
-    return plain.numpy()  # type: ignore[no-any-return]
+    return plain.numpy()
 
 
 @dataclass

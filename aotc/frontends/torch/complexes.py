@@ -190,7 +190,7 @@ def _fft_c2c(b: Builder, x: Any, dim: Sequence[int], normalization: int, forward
     axes = [axis_of(axis, len(shape)) for axis in dim]
     for axis in axes:
         x = _transform(b, x, axis, shape[axis], not forward, False)
-    return _scaled(b, x, [shape[axis] for axis in axes], normalization, not forward)  # type: ignore[no-any-return]
+    return _scaled(b, x, [shape[axis] for axis in axes], normalization, not forward)
 
 
 def _fft_r2c(b: Builder, x: Expr, dim: Sequence[int], normalization: int, onesided: bool) -> Complex:
@@ -199,7 +199,7 @@ def _fft_r2c(b: Builder, x: Expr, dim: Sequence[int], normalization: int, onesid
     result: Any = _transform(b, x, axes[-1], shape[axes[-1]], False, onesided)
     for axis in axes[:-1]:
         result = _transform(b, result, axis, shape[axis], False, False)
-    return _scaled(b, result, [shape[axis] for axis in axes], normalization, False)  # type: ignore[no-any-return]
+    return _scaled(b, result, [shape[axis] for axis in axes], normalization, False)
 
 
 def _fft_c2r(b: Builder, x: Complex, dim: Sequence[int], normalization: int, last_dim_size: Dim) -> Expr:
@@ -209,7 +209,7 @@ def _fft_c2r(b: Builder, x: Complex, dim: Sequence[int], normalization: int, las
     for axis in axes[:-1]:
         result = _transform(b, result, axis, shape[axis], True, False)
     result = _transform(b, result, axes[-1], last_dim_size, True, True)
-    return _scaled(b, result, [*(shape[axis] for axis in axes[:-1]), last_dim_size], normalization, True)  # type: ignore[no-any-return]
+    return _scaled(b, result, [*(shape[axis] for axis in axes[:-1]), last_dim_size], normalization, True)
 
 
 RECIPES: dict[Any, Recipe] = {

@@ -358,7 +358,7 @@ class _Importer:
 def _graph_of(node: torch.fx.Node) -> torch.fx.Graph:
     """The graph that a ``get_attr`` node names."""
     module: Any = node.graph.owning_module
-    return module.get_submodule(str(node.target)).graph  # type: ignore[no-any-return]
+    return module.get_submodule(str(node.target)).graph
 
 
 def _all_nodes(graph: torch.fx.Graph) -> list[torch.fx.Node]:

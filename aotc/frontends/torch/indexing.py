@@ -132,8 +132,8 @@ def aten_scatter_add(b: Builder, x: Expr, dim: int, index: Expr, src: Expr) -> E
 def aten_scatter_reduce(b: Builder, x: Expr, dim: int, index: Expr, src: Expr, reduce: str, include_self: bool = True) -> Expr:
     """Without ``include_self``, what is written to starts from the neutral value. A mean is a sum over a count."""
     if not rank_of(x):
-        one = [each if rank_of(each) else b.reshape(each, (1,)) for each in (index, src)]
-        return b.reshape(aten_scatter_reduce(b, b.reshape(x, (1,)), 0, *one, reduce, include_self), ())
+        places, values = (each if rank_of(each) else b.reshape(each, (1,)) for each in (index, src))
+        return b.reshape(aten_scatter_reduce(b, b.reshape(x, (1,)), 0, places, values, reduce, include_self), ())
     start, dtype = x, dtype_of(x)
     if not include_self:
         start = _scatter(b, x, dim, index, _full_like(b, index, _neutral(reduce, dtype), dtype), "none")

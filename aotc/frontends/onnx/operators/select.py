@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 
 from aotc import ops
+from aotc.frontends.onnx.dynamic import LARGEST
 from aotc.frontends.onnx.node import Handler, Node, Results
-from aotc.frontends.onnx.operators import run_time
 from aotc.frontends.onnx.operators.run_time import number, upper
 from aotc.ir.dims import Dim, product
 from aotc.ir.expr import Expr
@@ -98,7 +98,7 @@ def _groups_of_elements(node: Node, x: Expr) -> tuple[Expr, Expr]:
     group = node.call(ops.cumsum, node.call(ops.cast, changed, dtype="int64"), axis=0)
     zeros = node.call(ops.full, shape=(count,), value=0, dtype="int64")
     group_of = node.call(ops.scatter_elements, zeros, places, group, axis=0)
-    most = node.call(ops.full, shape=(count,), value=run_time.LARGEST, dtype="int64")
+    most = node.call(ops.full, shape=(count,), value=LARGEST, dtype="int64")
     first_of_group = node.call(ops.scatter_elements, most, group_of, _count_up(node, count), axis=0, reduction="min")
     return node.call(ops.gather, first_of_group, group_of, axis=0), group_of
 
@@ -129,12 +129,12 @@ def _distinct(node: Node, x: Expr, axis: int, first: Expr, rank: Expr | None) ->
     number_of = node.call(ops.gather, rank, first, axis=0)
     total = node.call(ops.sum_, is_first, axes=(0,), keepdims=False)
     (distinct,) = node.measured(total, "the number of distinct elements", [(0, upper(count))])
-    most = node.call(ops.full, shape=(count,), value=run_time.LARGEST, dtype="int64")
-    first_place = node.call(ops.scatter_elements, most, number_of, places, axis=0, reduction="min")
+    most = node.call(ops.full, shape=(count,), value=LARGEST, dtype="int64")
+    earliest = node.call(ops.scatter_elements, most, number_of, places, axis=0, reduction="min")
     zeros = node.call(ops.full, shape=(count,), value=0, dtype="int64")
     ones = node.call(ops.full, shape=(count,), value=1, dtype="int64")
     counts = node.call(ops.scatter_elements, zeros, number_of, ones, axis=0, reduction="add")
-    first_place = _prefix(node, first_place, distinct)
+    first_place = _prefix(node, earliest, distinct)
     return [node.call(ops.gather, x, first_place, axis=axis), first_place, number_of, _prefix(node, counts, distinct)]
 
 

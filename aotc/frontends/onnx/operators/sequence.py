@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from aotc import ops
 from aotc.frontends.onnx.node import Handler, Node, Results
 from aotc.frontends.onnx.operators.shape import require_equal, total_of
-from aotc.ir.dims import Dim, ceildiv
+from aotc.ir.dims import Dim
 from aotc.ir.expr import Expr, Tuple
 
 MOST = 1024  # items that a tensor is split into
@@ -114,7 +114,7 @@ def _split(node: Node) -> Results:
         size = 1 if split is None else (node.static_integers(1, "the length of the pieces") or (1,))[0]
         if not isinstance(total, int) or size < 1:
             node.unsupported(f"axis {axis} of {node.type(x)} makes an unknown number of pieces; fix the input's shape")
-        count = int(ceildiv(total, size))
+        count = -(-total // size)
         sizes: Sequence[Dim] = [min(size, total - i * size) for i in range(min(count, MOST + 1))]
     else:
         sizes = node.dims(1, "the lengths of the pieces") or ()
@@ -124,10 +124,11 @@ def _split(node: Node) -> Results:
         x = require_equal(node, x, whole, total, f"whether pieces of {list(sizes)} make up axis {axis} of {node.type(x)}")
     if len(sizes) > MOST:
         node.unsupported(f"axis {axis} of {node.type(x)} makes more than {MOST} pieces")
-    pieces, begin = [], 0
-    for size in sizes:
-        pieces.append(_piece(node, x, axis, begin, size, split is not None or node.flag("keepdims", True)))
-        begin = begin + size
+    pieces: list[Expr] = []
+    begin: Dim = 0
+    for length in sizes:
+        pieces.append(_piece(node, x, axis, begin, length, split is not None or node.flag("keepdims", True)))
+        begin = begin + length
     return _sequence(node, pieces)
 
 
