@@ -14,8 +14,10 @@ import pytest
 from onnx import helper, numpy_helper
 from onnxruntime.quantization import CalibrationDataReader, QuantFormat, QuantType, quantize_dynamic, quantize_static
 
+import aotc
 from aotc.frontends.onnx import import_onnx
 from aotc.ops.interpret import interpret
+from tests.e2e.emulate import emulate
 from tests.e2e.small import run
 
 STEP = 1 / 256
@@ -130,6 +132,15 @@ def test_built(kind: str, types: str, per_channel: bool, tmp_path: Path) -> None
     path = optimised(quantised(kind, types, per_channel, tmp_path), "EXTENDED")
     (want,) = session(path, "DISABLE_ALL").run(None, {"x": x})
     assert_near(run(path, {"x": x}, tmp_path)["y"], want, 2 if kind == "qdq" else 0)
+
+
+@pytest.mark.slow
+def test_arm_gives_the_same_integers(tmp_path: Path) -> None:
+    x = images(2, 99)
+    path = quantised("qoperator", "u8s8", True, tmp_path)
+    aotc.compile(path, output=tmp_path / "arm.so", target="jetson", inputs={"x": x.shape}, device="cpu")
+    (want,) = session(path, "DISABLE_ALL").run(None, {"x": x})
+    assert_near(emulate(tmp_path / "arm.so", [x], tmp_path)["y"], want, 0)
 
 
 @pytest.mark.slow
