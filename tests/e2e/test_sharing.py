@@ -21,9 +21,24 @@ from aotc.packaging.manifest import ABI_VERSION
 from tests.agreement import assert_agrees
 from tests.e2e import small
 from tests.e2e.reference import onnxruntime_outputs
+from tests.frontends.onnx.helpers import parse
 
 ROOT = Path(__file__).resolve().parents[2]
 ABI_OFFSET = 16  # in the header: after the magic number, the header's version and its size
+
+
+SIZES_FROM_DATA = """(float[N] x, int64 turns) => (int64[1, P] places, float[L] grown) {
+    zero = Constant <value_float = 0.0> ()
+    positive = Greater (x, zero)
+    places = NonZero (positive)
+    yes = Constant <value = bool {1}> ()
+    grown = Loop (turns, yes, x) <body = b (int64 i, bool c, float[K] g) => (bool c2, float[K2] g2) {
+        c2 = Identity (c)
+        most = ReduceMax <keepdims = 1> (x)
+        g2 = Concat <axis = 0> (g, most)
+    }>
+}"""
+"""Two outputs whose extents the data tell: where x is positive, and x with its maximum behind it once a turn."""
 
 
 @pytest.fixture(scope="module")
@@ -34,6 +49,7 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
         "dynamic": small.mlp(hidden=64, batch="n"),
         "heavy": small.mlp(hidden=1024, layers=4),
         "conv": small.convolutional(channels=24, size=32),
+        "data": parse(SIZES_FROM_DATA),
     }
     made = {}
     for name, source in sources.items():
@@ -112,6 +128,27 @@ for size in random.integers(1, 257, 10000):
 print(resident() - before, session.memory().peak - held)
 """
     grown, held = map(int, in_process(script, files["dynamic"]).split())
+    assert grown < 2**20
+    assert held == 0
+
+
+def test_memory_stays_where_the_data_tell_sizes(files: dict[str, Path]) -> None:
+    script = """
+random = np.random.default_rng(0)
+session = aotc.load(sys.argv[1], num_threads=1).session(num_threads=1)
+data = np.ones(256, np.float32)
+def run(size, turns, positive):
+    x = np.where(np.arange(size) < positive, data[:size], -data[:size])
+    outputs = session.run({"x": x, "turns": np.array(turns)}, copy=False)
+    assert outputs["places"].shape == (1, positive) and outputs["grown"].shape == (size + turns,)
+for size in (256, *range(1, 64)):
+    run(size, 20, size)
+before, held = resident(), session.memory().peak
+for size in random.integers(1, 257, 10000):
+    run(size, random.integers(0, 21), random.integers(0, size + 1))
+print(resident() - before, session.memory().peak - held)
+"""
+    grown, held = map(int, in_process(script, files["data"]).split())
     assert grown < 2**20
     assert held == 0
 
