@@ -23,6 +23,7 @@ from aotc.cli.tensors import (
     load_feeds,
 )
 from aotc.errors import InvalidOption
+from aotc.ir.types import bits_of
 
 
 def run(
@@ -61,7 +62,7 @@ def run(
 
 
 def save(path: str, arrays: dict[str, np.ndarray]) -> None:
-    """Arrays by name as .npz, or one array as .npy. Raises InvalidOption."""
+    """Arrays by name as .npz, or one array as .npy; of types that numpy lacks, their bits. Raises InvalidOption."""
     suffix = Path(path).suffix
     if suffix == ".npy" and len(arrays) != 1:
         raise InvalidOption(f"--output {path!r}: a .npy file holds one array, the model has {len(arrays)} outputs; write a .npz")
@@ -69,9 +70,9 @@ def save(path: str, arrays: dict[str, np.ndarray]) -> None:
         raise InvalidOption(f"--output {path!r} is neither .npy nor .npz")
     try:
         if suffix == ".npy":
-            np.save(path, next(iter(arrays.values())))
+            np.save(path, bits_of(next(iter(arrays.values()))))
         else:
-            np.savez(path, **arrays)  # type: ignore[arg-type]
+            np.savez(path, **{name: bits_of(array) for name, array in arrays.items()})  # type: ignore[arg-type]
     except OSError as error:
         raise InvalidOption(f"--output {path!r} cannot be written: {error.strerror}") from error
 

@@ -14,7 +14,7 @@ import typer
 from aotc.cli.common import one_per_name, shape_text
 from aotc.errors import InvalidOption
 from aotc.ir.expr import Var
-from aotc.ir.types import TensorType
+from aotc.ir.types import SMALL, SMALL_FLOATS, TensorType
 
 IMAGES = (".png", ".jpg", ".jpeg", ".bmp", ".webp")
 
@@ -125,6 +125,8 @@ def load_array(
         raise InvalidOption(
             f"input {spec.name!r}: cannot read {path}: {error}; expected a .npy, .npz, .png or .jpg file, `random` or `zeros`"
         ) from error
+    if str(dtype) in SMALL and array.dtype.itemsize == dtype.itemsize and array.dtype.kind in "Vu":
+        array = array.view(dtype)  # files hold the bits of types that numpy lacks
     if array.dtype != dtype:
         raise InvalidOption(f"input {spec.name!r} takes {dtype}, {path} holds {array.dtype}; convert it with array.astype({str(dtype)!r})")
     return np.ascontiguousarray(array)
@@ -140,7 +142,7 @@ def synthetic(shape: tuple[int, ...], dtype: np.dtype[Any], random: np.random.Ge
     """Standard normal floats, small non-negative integers, or booleans; zeros without a generator."""
     if random is None:
         return np.zeros(shape, dtype)
-    if dtype.kind == "f":
+    if dtype.kind == "f" or str(dtype) in SMALL_FLOATS:
         return random.standard_normal(shape).astype(dtype)
     return random.integers(0, 2 if dtype.kind == "b" else 8, shape).astype(dtype)
 

@@ -9,6 +9,8 @@ import onnx
 import pytest
 from onnx import helper
 
+from aotc.cli.tensors import ParameterSpec, Preprocessing, load_array
+from aotc.ir.types import bits_of
 from tests.e2e.small import run
 from tests.frontends.onnx.test_microsoft import MASKS, Array, f32, i7, model_of, rng, scalar, session, u8
 
@@ -96,3 +98,12 @@ def test_small_types_cross_the_border(tmp_path: Path) -> None:
     }
     for name, reference in want.items():
         assert got[name].dtype == reference.dtype and got[name].tobytes() == np.ascontiguousarray(reference).tobytes(), name
+
+
+@pytest.mark.parametrize("dtype", ["bfloat16", "float8_e5m2", "int4"])
+def test_arrays_of_small_types_from_files(dtype: str, tmp_path: Path) -> None:
+    """numpy writes no more than their bits."""
+    array = (rng(2).normal(size=(2, 3)) * 4).astype("float32").astype(dtype)
+    np.save(tmp_path / "x.npy", bits_of(array))
+    read = load_array(ParameterSpec("x", dtype, (2, 3)), str(tmp_path / "x.npy"), None, rng(), Preprocessing())
+    assert read.dtype == array.dtype and read.tobytes() == array.tobytes()
