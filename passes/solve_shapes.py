@@ -7,6 +7,7 @@ import numpy as np
 from aotc import ops
 from aotc.ir.dims import Dim, DimExpr, Symbol, as_symbol, bounds, symbols_of
 from aotc.ir.expr import Call, Constant, Expr, Function, Module, attributes_of
+from aotc.ir.symbols import is_planned
 from aotc.ir.types import INTEGERS, TensorType
 from aotc.ir.visitor import all_functions, calls_of, rewrite_module
 from aotc.ops.bind import bind_dims
@@ -38,9 +39,17 @@ def _known_symbols(module: Module) -> dict[str, Dim]:
                 symbol = as_symbol(dim)
                 if symbol is not None and symbol.name not in symbols_of(each) and not _is_check(symbol, each):
                     known[symbol.name] = each
+            # A symbol by itself among the dims is defined there: so another one may stand there only if the whole node goes.
+            left = [dim for dim in attributes_of(node).dims if as_symbol(dim) is not None and str(dim) not in known]
+            if left:
+                known = {name: each for name, each in known.items() if as_symbol(each) is None or not _stands_in(name, node)}
         if known:
             break  # one function at a time: a value may mention symbols that were just found
     return known
+
+
+def _stands_in(name: str, node: Call) -> bool:
+    return name in symbols_of(*attributes_of(node).dims)
 
 
 def _is_check(symbol: Symbol, value: Dim) -> bool:
@@ -53,6 +62,13 @@ def _is_check(symbol: Symbol, value: Dim) -> bool:
 
 
 def _solve(node: Expr) -> Expr | None:
+    if ops.define_dims.is_call(node):
+        value = value_of(node.args[0])  # type: ignore[union-attr]
+        return node.args[0] if value is not None and value.ravel().tolist() == list(attributes_of(node).dims) else None  # type: ignore[union-attr]
+    if ops.anchor.is_call(node):
+        first, *definers = node.args  # type: ignore[union-attr]
+        kept = [each for each in definers if is_planned(each)]
+        return None if len(kept) == len(definers) else ops.anchor(first, *kept) if kept else first
     if not isinstance(node, Call) or isinstance(node.op, Function) or node.op.name in SOLVED_ALREADY:
         return None
     if not isinstance(node.type, TensorType) or node.type.dtype not in (*INTEGERS, "bool"):

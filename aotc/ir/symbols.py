@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, cast
 
-from aotc.ir.dims import Symbol, symbols_of
+from aotc.ir.dims import Symbol, as_symbol, symbols_of
 from aotc.ir.expr import Call, Expr, Function, Module, bodies, children, defined_symbols
 from aotc.ir.printer import dims_of_node
 from aotc.ir.visitor import all_functions, post_order
@@ -27,7 +27,8 @@ def symbols_defined(node: Expr) -> dict[str, Symbol]:
     """The symbols that ``node`` defines, by name."""
     if is_planned(node):
         call = cast(Call, node)
-        return symbols_of(*cast(Any, call.attrs).dims) if cast(Any, call.op).name == "define_dims" else {}
+        defined = cast(Any, call.attrs).dims if cast(Any, call.op).name == "define_dims" else ()
+        return {symbol.name: symbol for dim in defined if (symbol := as_symbol(dim)) is not None}
     return defined_symbols(node)
 
 

@@ -18,12 +18,13 @@ from aotc.ir.types import TensorType
 @dataclass(slots=True)
 class Boundary:
     """The border of a body: ``captured`` has the variable that stands inside for each expression outside, ``shown`` the same in the
-    body's own dims."""
+    body's own dims. ``repeats``: it is that of a loop."""
 
     known: Known
     narrowed: Narrowed | None = None
     captured: dict[Expr, Var] = field(default_factory=dict)
     shown: dict[Expr, Expr] = field(default_factory=dict)
+    repeats: bool = False
 
     def inside(self, expr: Expr) -> Expr:
         """What ``expr``, from outside, is inside. Constants and weights are themselves."""

@@ -328,21 +328,20 @@ class _Graphs:
     def body(self, graph: onnx.GraphProto, params: Sequence[Expr], narrowed: Narrowed | None = None) -> Body:
         if len(graph.input) != len(params):
             raise InvalidModel(f"the graph {graph.name!r} at {self.origin!r} takes {len(graph.input)} inputs, not {len(params)}")
-        boundary = Boundary(self.importer.known, narrowed)
+        boundary = Boundary(self.importer.known, narrowed, repeats=narrowed is None)
         inner = self._inner(boundary)
         inner.names.update(zip((value.name for value in graph.input), params, strict=True))
-        before = self.importer.dynamic.begin()
+        self.importer.dynamic.begin(boundary)
         if narrowed is not None:
-            before -= narrowed.own
             narrowed.define()
         try:
             outputs = self.importer.graph(graph, inner)
             if any(isinstance(output, _Unavailable) for output in outputs):
                 raise _Told
         except BaseException:
-            self.importer.dynamic.frames.pop()
+            self.importer.dynamic.abandon()
             raise
-        return self._closed(params, cast("list[Expr]", outputs), boundary, before)
+        return self._closed(params, cast("list[Expr]", outputs), boundary)
 
     def cases(self, index: int, chosen: Sequence[np.ndarray], conditions: Sequence[Expr]) -> list[Expr]:
         bodies: list[Body] = []
@@ -363,22 +362,23 @@ class _Graphs:
         boundary = Boundary(self.importer.known)
         inputs = [None if each is None else boundary.inside(each) for each in self.inputs]
         inputs[index] = Constant(value, self.origin)
-        before = self.importer.dynamic.begin()
+        self.importer.dynamic.begin(boundary)
         try:
             results = self.importer.results(self.proto, inputs, self._inner(boundary))
         except BaseException:
-            self.importer.dynamic.frames.pop()
+            self.importer.dynamic.abandon()
             raise
-        return self._closed((), cast("list[Expr]", [each for each in results if each is not None]), boundary, before)
+        return self._closed((), cast("list[Expr]", [each for each in results if each is not None]), boundary)
 
     def _inner(self, boundary: Boundary | None) -> _Scope:
         scope = self.scope
         return _Scope(scope.opsets, scope, f"{self.origin}/", scope.attributes, scope.depth, boundary)
 
-    def _closed(self, params: Sequence[Expr], results: Sequence[Expr], boundary: Boundary, before: set[str]) -> Body:
+    def _closed(self, params: Sequence[Expr], results: Sequence[Expr], boundary: Boundary) -> Body:
         dynamic = self.importer.dynamic
         own = tuple(param for param in params if isinstance(param, Var))
-        return Body(own, tuple(dynamic.end(results)), boundary, frozenset(dynamic.made - before))
+        symbols = dynamic.own() | (frozenset() if boundary.narrowed is None else frozenset(boundary.narrowed.own))
+        return Body(own, tuple(dynamic.end(results)), boundary, symbols)
 
 
 def _output_names(name: str, result: Expr) -> list[str]:

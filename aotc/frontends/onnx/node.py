@@ -16,7 +16,7 @@ from aotc.frontends.onnx.bodies import Body
 from aotc.frontends.onnx.dynamic import LARGEST, Dynamic
 from aotc.frontends.onnx.values import Known
 from aotc.ir.dims import Dim, DimExpr
-from aotc.ir.expr import Call, Constant, Expr, Parameter, TupleGetItem, attributes_of
+from aotc.ir.expr import Call, Constant, Expr, Parameter, TupleGetItem
 from aotc.ir.types import INTEGERS, TensorType
 from aotc.ops.base import OpDef
 
@@ -194,9 +194,7 @@ class Node:
             )
         if type_.dtype != "int64":
             values = self.call(ops.cast, values, dtype="int64")
-        defined = self.dynamic.define(values, self.origin, limits or [(0, LARGEST)] * int(type_.size))  # type: ignore[arg-type]
-        self.known.note(defined)
-        return cast("tuple[Dim, ...]", attributes_of(defined).dims)
+        return self.dynamic.define(values, self.origin, limits or [(0, LARGEST)] * int(type_.size))  # type: ignore[arg-type]
 
     def is_known(self, index: int) -> bool:
         """Whether an input is left out or its value known, dims included."""
