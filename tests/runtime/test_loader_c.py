@@ -14,8 +14,10 @@ from aotc.packaging.header import CHECKSUM_OFFSET, checksum
 from aotc.packaging.toolchain import ZigToolchain
 from aotc.runtime import aotc_runtime
 from cross import qemu
-from tests.packaging.sample import BIAS, HOST, NANO, ORIN, WEIGHT, XAVIER, build_sample, expected, weights_blob
+from tests.packaging.sample import BIAS, HOST, NANO, ORIN, WEIGHT, XAVIER, build_sample, expected, kernel_object, weights_blob
 from tests.runtime.build import HERE, RUNTIME, compiler, run_tool
+from tests.runtime.models import PADDED_WEIGHTS
+from tests.runtime.models_control import states
 from tests.runtime.sample_files import impossible_features, mutants, sample_bytes
 
 SANITIZERS = ["-fsanitize=address,undefined", "-fno-sanitize-recover=all"]
@@ -109,6 +111,10 @@ def test_two_files_and_a_pool(tmp_path: Path, flags: Sequence[str]) -> None:
     np.testing.assert_allclose(found[:, 1], expected(image, WEIGHT * 2).reshape(-1), rtol=1e-5)
 
 
+def test_files_of_an_older_aotc(tmp_path: Path) -> None:
+    run_tool([str(program(tmp_path, "older_table", SANITIZERS if shutil.which("gcc") else []))])
+
+
 @pytest.mark.parametrize("standard", ["c++11", "c++17"])
 def test_wrapper(tmp_path: Path, standard: str) -> None:
     if shutil.which("g++") is None:
@@ -118,7 +124,9 @@ def test_wrapper(tmp_path: Path, standard: str) -> None:
     run_tool(["gcc", "-std=c99", *strict, "-c", str(RUNTIME / "aotc_loader.c"), "-o", str(tmp_path / "loader.o")])
     sources = [str(HERE / "wrapper.cpp"), str(tmp_path / "loader.o")]
     run_tool(["g++", f"-std={standard}", *strict, *SANITIZERS, *sources, "-o", str(tmp_path / "wrapper"), "-ldl"])
-    run_tool([str(tmp_path / "wrapper"), str(tmp_path / "model.so")])
+    kernels = kernel_object(HOST, tmp_path, (HERE / "kernels.c").read_text())
+    build_sample(tmp_path / "states.so", the_plan=states(), weights=PADDED_WEIGHTS, kernel=kernels)
+    run_tool([str(tmp_path / "wrapper"), str(tmp_path / "model.so"), str(tmp_path / "states.so")])
 
 
 # ---- On the boards' processor ----
