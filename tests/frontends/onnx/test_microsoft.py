@@ -245,6 +245,22 @@ def test_qlinear_elementwise(make: Any, dtype: str) -> None:
 
 
 @pytest.mark.parametrize("make, dtype", QUANTISED)
+def test_other_qlinear_operators(make: Any, dtype: str) -> None:
+    condition = rng().random((2, 5, 3)) < 0.5
+    first, second, result = (scalar(0.0213), scalar(7, dtype)), (scalar(0.0517), scalar(3, dtype)), (scalar(0.0631), scalar(11, dtype))
+    compare("QLinearWhere", [condition, make(2, 5, 3), *first, make(5, 1, seed=1), *second, *result], constant=(2, 3, 5, 6, 7, 8))
+    x = make(1, 8, 9, 4)
+    compare("NhwcMaxPool", [x], kernel_shape=[3, 2], strides=[2, 2], pads=[1, 0, 1, 0])
+
+
+def test_bias_add() -> None:
+    """ONNX Runtime has it on GPUs only; so numpy says what is right."""
+    x, bias, skip = f32(2, 5, 8), f32(8, seed=1), f32(2, 5, 8, seed=2)
+    module = import_onnx(model_of("BiasAdd", [x, bias, skip], 1))
+    np.testing.assert_array_equal(interpret(module.main, [x, bias, skip])[0], x + bias + skip)
+
+
+@pytest.mark.parametrize("make, dtype", QUANTISED)
 @pytest.mark.parametrize("last", [0, 1])
 def test_qlinear_pools(make: Any, dtype: str, last: int) -> None:
     scales = [scalar(0.02), scalar(7, dtype), scalar(0.015), scalar(3, dtype)]

@@ -114,19 +114,6 @@ def _bias_add(node: Node) -> Results:
     return _plus(node, node.input(0), node.input(1), node.input(2))
 
 
-def _bias_softmax(node: Node) -> Results:
-    """Softmax over the axes from ``axis`` on together. Where ``is_inner_broadcast`` is off, the bias's outer axes repeat over
-    blocks of rows, which a bias of the data's rank says by itself."""
-    x, bias = node.input(0), node.input(1)
-    axis = node.axis(node.integer("axis", 1), node.rank(x))
-    y, shape = _plus(node, x, bias), node.shape(x)
-    if axis != node.rank(x) - 1:
-        node.unsupported(f"axis {axis} of {node.type(x)} is not the last; build the model before ONNX Runtime's optimiser fused it")
-    if node.shape(y) != shape:
-        node.invalid(f"the bias {node.type(bias)} must broadcast to {node.type(x)}")
-    return node.call(ops.softmax, y, axis=axis)
-
-
 def layer_normalised(node: Node, x: Expr, gamma: Expr, beta: Expr | None, epsilon: float) -> Expr:
     if beta is None:
         beta = node.call(ops.full, shape=node.shape(gamma), value=0.0, dtype=node.dtype(gamma))
@@ -198,7 +185,6 @@ HANDLERS: dict[str, Handler] = {
     "FastGelu": _fast_gelu,
     "QuickGelu": _quick_gelu,
     "BiasAdd": _bias_add,
-    "BiasSoftmax": _bias_softmax,
     "SkipLayerNormalization": _skip_layer_norm,
     "SkipSimplifiedLayerNormalization": _skip_rms_norm,
     "SimplifiedLayerNormalization": _rms_norm,

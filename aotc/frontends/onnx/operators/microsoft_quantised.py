@@ -95,11 +95,6 @@ def _leaky_relu(node: Node, x: Expr) -> Expr:
     return node.call(ops.leaky_relu, x, alpha=node.number("alpha", 0.01))
 
 
-def _reduce_mean(node: Node, x: Expr) -> Expr:
-    axes = tuple(node.axis(axis, node.rank(x)) for axis in node.integers("axes", tuple(range(node.rank(x)))))
-    return node.call(ops.mean, x, axes=axes, keepdims=node.flag("keepdims", True))
-
-
 def _concat(node: Node) -> Results:
     """Result's scale and zero point first, then three inputs a part."""
     parts = [_real(node, i) for i in range(2, len(node.inputs), 3)]
@@ -242,7 +237,6 @@ HANDLERS: dict[str, Handler] = {
     "QLinearLeakyRelu": _unary(_leaky_relu),
     "QLinearAveragePool": _unary(_average_pool),
     "QLinearGlobalAveragePool": _unary(_global_average_pool),
-    "QLinearReduceMean": _unary(_reduce_mean),
     "QLinearSoftmax": _unary(_softmax),
     "QLinearConcat": _concat,
     "QLinearWhere": _where,
