@@ -179,10 +179,10 @@ def row_major(indices: Sequence[Expr], shape: Sequence[Expr]) -> Expr:
 
 
 def unravel(offset: Expr, shape: Sequence[Expr]) -> list[Expr]:
-    """The indices of a flat offset; extents of 1 give 0."""
+    """The indices of a flat offset; extents of 1 give 0, and those of 0, whose indices nothing asks for."""
     indices: list[Expr] = []
     for axis in range(len(shape) - 1, -1, -1):
-        if is_one(shape[axis]):
+        if is_one(shape[axis]) or static(shape[axis]) == 0:
             indices.append(int_constant(0))
         elif all(is_one(extent) for extent in shape[:axis]):
             indices.append(offset)

@@ -84,7 +84,7 @@ def extreme_with_index(largest: bool, select_last: bool) -> Callable[..., Any]:
     def combine(a: tuple[Expr, Expr], b: tuple[Expr, Expr]) -> tuple[Expr, Expr]:
         (i, x), (j, y) = a, b
         named = common.let if common.is_float(common.dtype_of(y)) else _unnamed
-        index = common.let(j, lambda k: named(y, lambda z: tirx.Select(taken(i, x, k, z), k, i)))
+        index = named(y, lambda z: tirx.Select(taken(i, x, j, z), j, i))
         return index, named(y, lambda z: tirx.Select(taken(i, x, j, z), z, x))
 
     def identity(index_dtype: str, dtype: str) -> tuple[Expr, Expr]:
@@ -95,8 +95,8 @@ def extreme_with_index(largest: bool, select_last: bool) -> Callable[..., Any]:
 
 
 def _unnamed(value: Expr, body: Callable[[Expr], Expr]) -> Expr:
-    """As ``common.let``, without a name: TVM gives the names of integers a range, and fails where a cast's is another one
-    the second time."""
+    """As ``common.let``, without a name: TVM gives the names of integers a range, and fails where it is another one the second
+    time."""
     return body(value)
 
 
