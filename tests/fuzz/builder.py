@@ -216,6 +216,7 @@ _OPTIONS = onnxruntime.SessionOptions()
 _OPTIONS.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
 _OPTIONS.intra_op_num_threads = _OPTIONS.inter_op_num_threads = 1
 _OPTIONS.log_severity_level = 4
+_OPTIONS.add_session_config_entry("session.x64quantprecision", "1")  # else sums of products of bytes saturate
 
 
 def evaluate(model: onnx.ModelProto, inputs: dict[str, np.ndarray]) -> list[np.ndarray]:

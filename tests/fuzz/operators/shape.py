@@ -107,9 +107,10 @@ def slice_(g: Builder) -> object:
     begins, ends, steps = [], [], []
     for axis in axes:
         size = a.shape[axis]
-        begins.append(g.choose((0, 1, -1, size, -size, -size - 2, size + 3)))
-        ends.append(g.choose((size, -1, 2**31 - 1, -(2**31), 1, size + 1)))
         steps.append(g.choose((1, 1, 2, -1, 3, -2)))
+        begins.append(g.choose((0, 1, -1, size, -size, -size - 2, size + 3)))
+        far = 2**31 - 1 if steps[-1] > 0 else -(2**31)  # the other one is clamped, but not by ONNX Runtime
+        ends.append(g.choose((size, -1, far, 1, size + 1)))
     return g.node("Slice", [a, g.ints(*begins), g.ints(*ends), g.ints(*axes), g.ints(*steps)])
 
 
