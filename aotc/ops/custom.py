@@ -29,7 +29,7 @@ class CustomAttributes(Attributes):
     values: tuple[tuple[str, Any], ...] = ()
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class CustomOperator:
     """An operator that a model has and aotc lacks, or that the user wants computed otherwise.
 
