@@ -11,7 +11,7 @@ import numpy as np
 from aotc.errors import InvalidModel
 from aotc.ir.dims import Dim, ceildiv
 from aotc.ir.expr import Attributes
-from aotc.ir.types import TensorType
+from aotc.ir.types import FLOATS, TensorType
 from aotc.ops.base import Fusion, OpDef, broadcast_shapes, format_shape, same_dtype
 from aotc.ops.elementwise import NUMBERS, accept
 
@@ -74,11 +74,25 @@ def _packed_dense(attrs: PackedDenseAttributes, x: np.ndarray, weight: np.ndarra
     return _matmul(attrs, x, plain.T)
 
 
+def _det_relation(types: Sequence[TensorType], attrs: Any) -> TensorType:
+    (x,) = types
+    accept(x, FLOATS)
+    if x.rank < 2 or x.shape[-1] != x.shape[-2]:
+        raise InvalidModel(f"takes square matrices [..., n, n], not {x}")
+    return TensorType(x.shape[:-2], x.dtype, x.device)
+
+
+def _det(attrs: Any, x: np.ndarray) -> np.ndarray:
+    return np.asarray(np.linalg.det(x.astype("float64"))).astype(x.dtype)
+
+
 matmul = OpDef("matmul", _matmul_relation, _matmul, Fusion.OUT_FUSABLE, arity=2)
 """numpy's ``matmul``: operands of rank 1 are a row and a column, leading dims broadcast."""
 dense = OpDef("dense", _dense_relation, lambda attrs, x, weight: _matmul(attrs, x, weight.T), Fusion.OUT_FUSABLE, arity=2)
 """x[..., K], weight[N, K] -> [..., N]."""
 packed_dense = OpDef("packed_dense", _packed_dense_relation, _packed_dense, Fusion.OUT_FUSABLE, PackedDenseAttributes, 2)
 """x[..., K], weight[ceil(N / b), K, b] -> [..., N]; rows beyond N are zero."""
+determinant = OpDef("determinant", _det_relation, _det, Fusion.OPAQUE)
+"""x[..., n, n] -> [...]."""
 
-__all__ = ["dense", "matmul", "packed_dense"]
+__all__ = ["dense", "determinant", "matmul", "packed_dense"]

@@ -16,7 +16,7 @@ def _fold(attrs: Any, inputs: list[te.Tensor], results: list[TensorType], scope:
     (x,) = inputs
     dtype, wide = results[0].dtype, accumulator(results[0].dtype)
     shape, counts = common.extents(scope, results[0].shape), [scope.expr(n) for n in window_counts(attrs)]
-    kernel = [int_constant(k) for k in attrs.kernel]
+    kernel = [scope.expr(k) for k in attrs.kernel]
     taps = [te.reduce_axis((0, k), f"k{axis}") for axis, k in enumerate(kernel)]
 
     def body(n: Expr, c: Expr, *image: Expr) -> Expr:

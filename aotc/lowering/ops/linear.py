@@ -1,14 +1,16 @@
-"""Tensor expressions of matmul, dense and packed_dense. float16 sums in float32."""
+"""Tensor expressions of matmul, dense, packed_dense and determinants. float16 sums in float32."""
 
 from __future__ import annotations
 
 from typing import Any
 
 from tvm import te, tirx
+from tvm.script.ir_builder import tirx as T
 
 from aotc.ir.types import TensorType
 from aotc.lowering.ops import common
 from aotc.lowering.ops.common import Expr, Expression, Scope, accumulator, cast
+from aotc.lowering.ops.extern import extern, local, rows
 
 
 def summed(shape: tuple[Expr, ...], body: Any, axes: list[te.IterVar], dtype: str, name: str) -> list[te.Tensor]:
@@ -67,4 +69,42 @@ def _packed_dense(attrs: Any, inputs: list[te.Tensor], results: list[TensorType]
     return summed(common.extents(scope, results[0].shape), body, [k], results[0].dtype, "packed_dense")
 
 
-EXPRESSIONS: dict[str, Expression] = {"matmul": _matmul, "dense": _dense, "packed_dense": _packed_dense}
+def _determinant(attrs: Any, inputs: list[te.Tensor], results: list[TensorType], scope: Scope) -> list[te.Tensor]:
+    """Gauss's elimination on a copy of each matrix, the greatest of a column as its pivot."""
+    (x,) = inputs
+    result, size, wide = results[0], x.shape[-1], accumulator(results[0].dtype)
+    outer = common.extents(scope, result.shape)
+
+    def body(source: Any, target: Any, work: Any) -> None:
+        with rows(scope, result.shape, scope.dim(size * size)) as row:
+            total, factor, pivot = local(wide), local(wide), local("int32")
+            with T.serial(0, size) as i, T.serial(0, size) as j:
+                work[[*row, i, j]] = cast(source[[*row, i, j]], wide)
+            total[0] = common.constant(1, wide)
+            with T.serial(0, size) as k:
+                pivot[0] = k
+                with T.serial(0, size - k) as i:
+                    larger = tirx.abs(work[[*row, k + i, k]]) > tirx.abs(work[[*row, pivot[0], k]])
+                    pivot[0] = tirx.Select(larger, k + i, pivot[0])
+                with T.If(pivot[0] != k), T.Then():
+                    total[0] = -total[0]
+                    with T.serial(0, size) as j:
+                        factor[0] = work[[*row, k, j]]
+                        work[[*row, k, j]] = work[[*row, pivot[0], j]]
+                        work[[*row, pivot[0], j]] = factor[0]
+                total[0] = total[0] * work[[*row, k, k]]
+                with T.If(total[0] != common.constant(0, wide)), T.Then(), T.serial(0, size - 1 - k) as i:
+                    factor[0] = work[[*row, k + 1 + i, k]] / work[[*row, k, k]]
+                    with T.serial(0, size - k) as j:
+                        work[[*row, k + 1 + i, k + j]] = work[[*row, k + 1 + i, k + j]] - factor[0] * work[[*row, k, k + j]]
+            target[row if outer else []] = cast(total[0], result.dtype)
+
+    return extern(inputs, [(outer, result.dtype), ((*outer, size, size), wide)], body, "determinant")[:1]
+
+
+EXPRESSIONS: dict[str, Expression] = {
+    "matmul": _matmul,
+    "dense": _dense,
+    "packed_dense": _packed_dense,
+    "determinant": _determinant,
+}

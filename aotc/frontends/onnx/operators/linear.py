@@ -28,4 +28,4 @@ def _scaled(node: Node, x: Expr, factor: float) -> Expr:
     return x if factor == 1 else node.call(ops.multiply, x, node.constant(factor, node.dtype(x)))
 
 
-HANDLERS: dict[str, Handler] = {"MatMul": _matmul, "Gemm": _gemm}
+HANDLERS: dict[str, Handler] = {"MatMul": _matmul, "Gemm": _gemm, "Det": lambda node: node.call(ops.determinant, node.input(0))}

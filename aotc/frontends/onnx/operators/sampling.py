@@ -7,8 +7,10 @@ from collections.abc import Sequence
 from aotc import ops
 from aotc.frontends.onnx.node import Handler, Node, Results
 from aotc.frontends.onnx.operators.conv import kernel_of, with_bias
-from aotc.ir.dims import Dim, floordiv, product
+from aotc.ir.dims import Dim, floordiv, minimum, product
 from aotc.ir.expr import Expr
+from aotc.ops.base import attribute_values
+from aotc.ops.fold import FoldAttributes, window_counts
 
 GRID_MODES = {"bilinear": "linear", "bicubic": "cubic", "linear": "linear", "cubic": "cubic", "nearest": "nearest"}
 """The modes of opset 16 and those of opset 20."""
@@ -71,14 +73,21 @@ def _deform_conv(node: Node) -> Results:
 
 
 def _col2im(node: Node) -> Results:
-    image, block = node.dims(1, "the image's shape"), node.static_integers(2, "the block's shape")
-    if not image or not block or len(image) != len(block):
-        node.invalid(f"image and block need one entry per axis, not {image} and {block}")
+    """The shapes of image and block may be known only at run time; then it is checked that the windows are those."""
+    x, image, block = node.input(0), node.dims(1, "the image's shape"), node.dims(2, "the block's shape")
+    if not image or not block or len(image) != len(block) or node.rank(x) != 3:
+        node.invalid(
+            f"takes windows [N, channels * taps, windows], image and block with one entry per axis, not {node.type(x)}, {image}, {block}"
+        )
     ones = (1,) * len(block)
-    return node.call(
-        ops.fold, node.input(0), image=image, kernel=block, strides=node.integers("strides", ones),
-        padding=node.integers("pads", (0, 0) * len(ones)), dilation=node.integers("dilations", ones),
-    )  # fmt: skip
+    attrs = FoldAttributes(
+        image, block, node.integers("strides", ones), node.integers("pads", (0, 0) * len(ones)), node.integers("dilations", ones)
+    )
+    if not all(isinstance(dim, int) for dim in (*image, *block, *node.shape(x)[1:])):
+        taps = product(block)
+        pairs = [(node.shape(x)[1], floordiv(node.shape(x)[1], taps) * taps), (node.shape(x)[2], product(window_counts(attrs)))]
+        x = node.dynamic.check(x, pairs, node.origin)
+    return node.call(ops.fold, x, **attribute_values(attrs))
 
 
 def _max_unpool(node: Node) -> Results:
@@ -101,16 +110,16 @@ def _max_unpool(node: Node) -> Results:
 
 def _fitted(node: Node, x: Expr, shape: Sequence[Dim]) -> Expr:
     """``x`` cut at its ends, or continued with zeros, to ``shape``."""
-    if len(shape) != node.rank(x):
-        node.invalid(f"output_shape must have {node.rank(x)} numbers, not {len(shape)}")
-    grown = [wanted - have for wanted, have in zip(shape, node.shape(x), strict=True)]
-    if not all(isinstance(each, int) for each in grown):
-        node.unsupported(f"output_shape {list(shape)} beside {node.type(x)} is known only at run time; fix the input's shape")
-    if any(each < 0 for each in grown):  # type: ignore[operator]
-        ends = tuple(have + min(each, 0) for have, each in zip(node.shape(x), grown, strict=True))  # type: ignore[type-var]
+    old = node.shape(x)
+    if len(shape) != len(old):
+        node.invalid(f"output_shape must have {len(old)} numbers, not {len(shape)}")
+    ends = tuple(minimum(have, wanted) for have, wanted in zip(old, shape, strict=True))
+    if ends != old:
         x = node.call(ops.slice_, x, begins=(0,) * len(ends), ends=ends, steps=(1,) * len(ends))
-    after = tuple(max(each, 0) for each in grown)  # type: ignore[type-var]
-    return node.call(ops.pad, x, before=(0,) * len(after), after=after, value=0) if any(after) else x
+    after = tuple(wanted - end for wanted, end in zip(shape, ends, strict=True))
+    if any(dim != 0 for dim in after):
+        x = node.call(ops.pad, x, before=(0,) * len(after), after=after, value=0)
+    return node.call(ops.reshape, x, shape=tuple(shape)) if node.shape(x) != tuple(shape) else x
 
 
 def _as(node: Node, x: Expr, dtype: str) -> Expr:
