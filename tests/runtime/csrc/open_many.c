@@ -1,4 +1,4 @@
-/* Opens each file named on stdin, runs it once if it opens, and prints "status message" for each: for files that may be hostile. */
+/* Opens each file named on stdin, runs it once if it opens and no argument is given, and prints "status message" for each: for files that may be hostile. */
 #include <stdio.h>
 #include <string.h>
 
@@ -14,11 +14,12 @@ static aotc_status bind_zeros(aotc_model_t *model, aotc_session_t *session, size
     return aotc_bind_input(session, input, &tensor, error);
 }
 
-static aotc_status run(const char *path, aotc_error *error) {
+static aotc_status run(const char *path, int open_only, aotc_error *error) {
     aotc_model_t *model;
     aotc_session_t *session = NULL;
     aotc_status status = aotc_open(path, &model, error);
     if (status) return status;
+    if (open_only) return aotc_close(model, error);
     status = aotc_session_create(model, NULL, &session, error);
     for (size_t i = 0; i < aotc_input_count(model, 0) && !status; i++) status = bind_zeros(model, session, i, error);
     if (!status) status = aotc_run(session, error);
@@ -27,12 +28,13 @@ static aotc_status run(const char *path, aotc_error *error) {
     return status;
 }
 
-int main(void) {
+int main(int count, char **arguments) {
+    (void)arguments;
     char path[4096];
     while (fgets(path, sizeof path, stdin)) {
         aotc_error error;
         path[strcspn(path, "\n")] = 0;
-        aotc_status status = run(path, &error);
+        aotc_status status = run(path, count > 1, &error);
         printf("%s: %s\n", aotc_status_name(status), status ? error.message : "");
     }
     return 0;
