@@ -17,9 +17,11 @@ def structured(model: onnx.ModelProto, seed: int) -> tuple[onnx.ModelProto, str]
     chance, mutant = random.Random(seed), onnx.ModelProto()
     mutant.CopyFrom(model)
     told = []
-    for _ in range(chance.choice((1, 1, 1, 2, 3))):
+    wanted = chance.choice((1, 1, 1, 2, 3))
+    while len(told) < wanted:
         change = chance.choice(CHANGES)
-        told.append(f"{change.__name__}: {change(mutant.graph, chance, mutant) or 'nothing there'}")
+        if (done := change(mutant.graph, chance, mutant)) is not None:
+            told.append(f"{change.__name__}: {done}")
     return mutant, "; ".join(told)
 
 
@@ -49,6 +51,11 @@ def _node(graph: onnx.GraphProto, chance: random.Random) -> onnx.NodeProto | Non
     return chance.choice(graph.node) if graph.node else None
 
 
+def _tensors(graph: onnx.GraphProto) -> list[TensorProto]:
+    """The weights, wherever the exporter keeps them."""
+    return [*graph.initializer, *(a.t for node in graph.node if node.op_type == "Constant" for a in node.attribute if a.name == "value")]
+
+
 def input_dims(graph: onnx.GraphProto, chance: random.Random, _: onnx.ModelProto) -> str | None:
     values = [value for value in (*graph.input, *graph.output) if value.type.tensor_type.shape.dim]
     if not values:
@@ -63,7 +70,7 @@ def input_dims(graph: onnx.GraphProto, chance: random.Random, _: onnx.ModelProto
 
 
 def weight_dims(graph: onnx.GraphProto, chance: random.Random, _: onnx.ModelProto) -> str | None:
-    tensors = [tensor for tensor in graph.initializer if tensor.dims]
+    tensors = [tensor for tensor in _tensors(graph) if tensor.dims]
     if not tensors:
         return None
     tensor = chance.choice(tensors)
@@ -72,7 +79,7 @@ def weight_dims(graph: onnx.GraphProto, chance: random.Random, _: onnx.ModelProt
 
 
 def weight_data(graph: onnx.GraphProto, chance: random.Random, _: onnx.ModelProto) -> str | None:
-    tensors = [tensor for tensor in graph.initializer if tensor.raw_data]
+    tensors = [tensor for tensor in _tensors(graph) if tensor.raw_data]
     if not tensors:
         return None
     tensor = chance.choice(tensors)
@@ -82,8 +89,9 @@ def weight_data(graph: onnx.GraphProto, chance: random.Random, _: onnx.ModelProt
 
 def dtype(graph: onnx.GraphProto, chance: random.Random, _: onnx.ModelProto) -> str:
     kind = chance.randrange(-1, 30)
-    if graph.initializer and chance.random() < 0.5:
-        tensor = chance.choice(graph.initializer)
+    tensors = _tensors(graph)
+    if tensors and chance.random() < 0.5:
+        tensor = chance.choice(tensors)
         tensor.data_type = kind
         return f"{tensor.name} has data type {kind}"
     value = chance.choice((*graph.input, *graph.output))
@@ -92,9 +100,10 @@ def dtype(graph: onnx.GraphProto, chance: random.Random, _: onnx.ModelProto) -> 
 
 
 def external(graph: onnx.GraphProto, chance: random.Random, _: onnx.ModelProto) -> str | None:
-    if not graph.initializer:
+    tensors = _tensors(graph)
+    if not tensors:
         return None
-    tensor = chance.choice(graph.initializer)
+    tensor = chance.choice(tensors)
     tensor.ClearField("raw_data")
     tensor.data_location = TensorProto.EXTERNAL
     for key, value in (
