@@ -155,6 +155,8 @@ class _Grouping:
         members = sorted({member for group in distinct for member in group.members}, key=self.number.__getitem__)
         if len(members) > MAX_CALLS or len(_inputs(members)) > MAX_INPUTS or _tree_size(members, anchors) > MAX_REPEATS * len(members):
             return False
+        if _gathers_of_gathers(members):
+            return False
         merged = _Group(members, anchors[0] if anchors else None, any(group.expensive for group in distinct))
         for group in distinct:
             group.merged_into = merged
@@ -238,6 +240,20 @@ def _tree_size(members: list[Call], anchors: list[Call]) -> int:
     for member in members:
         size[member] = 1 if member in anchors else 1 + sum(size.get(arg, 0) for arg in member.args)
     return size[members[-1]]
+
+
+def _gathers_of_gathers(members: list[Call]) -> bool:
+    """Whether a gather along dynamic dims picks from what another one in the kernel picked. The places of the one would be worked
+    out inside those of the other, by divisions within divisions: compilers take minutes over three of them."""
+    behind: set[Expr] = set()
+    for member in members:
+        from_gather = any(arg in behind for arg in member.args)
+        picks = member.op.name == "gather" and not cast(TensorType, member.type).is_static  # type: ignore[union-attr]
+        if picks and member.args[0] in behind:
+            return True
+        if picks or from_gather:
+            behind.add(member)
+    return False
 
 
 def _emit(function: Function, grouping: _Grouping) -> Expr:
