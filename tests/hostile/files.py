@@ -80,7 +80,7 @@ def sources() -> tuple[Source, ...]:
 
 def _source(path: Path) -> Source:
     data = path.read_bytes()
-    manifest = aotc_runtime._sections(str(path), data, len(data))[header.MANIFEST_SECTION]
+    manifest = aotc_runtime._sections(str(path), data, len(data))[header.MANIFEST_SECTION]  # type: ignore[arg-type]  # bytes serve as a map does
     return Source(data, aotc_runtime.read_file(path), data.index(b"AOTCFILE\x01"), manifest)
 
 
