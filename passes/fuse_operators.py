@@ -248,7 +248,7 @@ def _gathers_of_gathers(members: list[Call]) -> bool:
     behind: set[Expr] = set()
     for member in members:
         from_gather = any(arg in behind for arg in member.args)
-        picks = member.op.name == "gather" and not cast(TensorType, member.type).is_static  # type: ignore[union-attr]
+        picks = member.op.name == "gather" and not cast(TensorType, member.type).is_static
         if picks and member.args[0] in behind:
             return True
         if picks or from_gather:

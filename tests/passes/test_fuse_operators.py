@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from aotc import ops
+from aotc.ir.dims import Dim, symbol
 from aotc.ir.expr import Call, Function, Module, Var
 from aotc.ir.types import tensor
 from aotc.ir.verify import verify_fused
@@ -113,6 +114,15 @@ def test_ten_thousand_nodes() -> None:
         h = ops.relu(h) if index % 7 else ops.softmax(h, axis=0)  # type: ignore[assignment]
     after = fuse_operators(Module({"main": Function((x,), h, "main")}, {"main": ("y",)}), Options())
     assert len(fused(after)) > 1000
+
+
+@pytest.mark.parametrize(("size", "kernels"), [(symbol("n", 1), 3), (7, 1)])
+def test_gathers_of_gathers_are_cut_along_dynamic_dims(size: Dim, kernels: int) -> None:
+    x, ids = Var("x", tensor("float32", 8, 8)), Var("ids", tensor("int64", size))
+    y = ops.gather(ops.gather(x, ids, axis=0), ids, axis=1)
+    after = fuse_operators(Module({"main": Function((x, ids), ops.relu(ops.gather(y, ids, axis=0)), "main")}, {"main": ("y",)}), Options())
+    verify_fused(after)
+    assert len(fused(after)) == kernels
 
 
 def test_an_input_may_be_the_output() -> None:
