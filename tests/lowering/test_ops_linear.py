@@ -151,3 +151,17 @@ def test_conv_transpose(dtype: str) -> None:
         arrays = [normal(dtype, *x), normal(dtype, *w, seed=1)]
         cases.append(product(ops.conv_transpose, arrays, math.prod(w), whole, expected=_conv_by_torch(whole, True)))
     check(cases)
+
+
+def test_determinant() -> None:
+    """Pivots of zero, permutations, singular matrices; float16 is eliminated in float32."""
+    rng = np.random.default_rng(0)
+    special = rng.normal(size=(4, 4, 4)).astype("float32")
+    special[0, 0, 0] = 0
+    special[1] = np.eye(4)[[1, 0, 2, 3]]
+    special[2, 3] = special[2, 1]
+    cases = [
+        Case(ops.determinant, [rng.normal(size=shape).astype("float32")], scale=60) for shape in [(1, 1), (2, 2), (5, 3, 3), (2, 3, 7, 7)]
+    ]
+    cases += [Case(ops.determinant, [special], scale=8), Case(ops.determinant, [rng.normal(size=(9, 3, 3)).astype("float16")], scale=4)]
+    check([*cases, Case(ops.determinant, [rng.normal(size=(9, 5, 5))], scale=60)])

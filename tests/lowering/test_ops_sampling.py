@@ -142,3 +142,24 @@ def test_roi_pool() -> None:
     attrs = {"output_size": (3, 4), "scale": 0.5}
     cases = [Case(ops.roi_pool, [x, rois, IMAGES[:5]], attrs, expected=run, ulp=0), Case(ops.roi_pool, [x, rois, IMAGES[:5]], attrs, ulp=0)]
     check(cases)
+
+
+def test_fold() -> None:
+    """Against PyTorch; then sizes, channels and the kernel itself known only at run time."""
+    cases = []
+    for kernel, strides, padding, dilation, image in (((2, 3), (1, 1), (0, 0), (1, 1), (5, 6)), ((3, 2), (2, 3), (1, 1), (1, 2), (7, 9))):
+        windows = [(n + 2 * p - (k - 1) * d - 1) // s + 1 for n, k, s, p, d in zip(image, kernel, strides, padding, dilation)]
+        x = normal(2, 3 * kernel[0] * kernel[1], windows[0] * windows[1])
+        attrs = {"image": image, "kernel": kernel, "strides": strides, "padding": padding * 2, "dilation": dilation}
+
+        def by_torch_fold(x: np.ndarray, attrs: Any = attrs) -> np.ndarray:
+            wide = torch.from_numpy(x).double()
+            pads, rest = attrs["padding"][:2], (attrs["image"], attrs["kernel"], attrs["dilation"])
+            return torch.nn.functional.fold(wide, *rest, pads, attrs["strides"]).float().numpy()
+
+        cases.append(Case(ops.fold, [x], attrs, expected=by_torch_fold, scale=4))
+        symbols = {"h": image[0], "k": kernel[0], "b": 2}
+        unknown = {**attrs, "image": (symbol("h", 1), image[1]), "kernel": (symbol("k", 1), kernel[1])}
+        cases.append(Case(ops.fold, [x], unknown, [(B, *x.shape[1:])], symbols, by_torch_fold, scale=4))
+    cases.append(Case(ops.fold, [normal(1, 8, 4).astype("float16")], {"image": (5,), "kernel": (2,), "strides": (1,), "padding": (0, 0), "dilation": (1,)}, scale=4))  # fmt: skip
+    check(cases)

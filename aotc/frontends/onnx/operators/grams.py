@@ -34,7 +34,7 @@ def _tf_idf(node: Node) -> Results:
             node.invalid(f"ngram_indexes has {len(columns)} entries, fewer than the pool has n-grams")
         if grams.size and node.integer("min_gram_length") <= size <= node.integer("max_gram_length"):
             total = node.call(ops.add, total, _placed(node, _counts(node, rows, grams), places, width))
-    weighted = _weighted(node, total, width)
+    weighted = _weighted(node, total, columns, width)
     return weighted if node.rank(x) == 2 else node.call(ops.reshape, weighted, shape=(width,))
 
 
@@ -87,15 +87,18 @@ def _placed(node: Node, counts: Expr, columns: Sequence[int], width: int) -> Exp
     return node.call(ops.matmul, counts, node.constant(places, "float32"))
 
 
-def _weighted(node: Node, counts: Expr, width: int) -> Expr:
+def _weighted(node: Node, counts: Expr, columns: Sequence[int], width: int) -> Expr:
+    """``weights`` belong to the n-grams in the pool's order."""
     mode, weights = node.text("mode"), node.numbers("weights", ())
-    if mode not in ("TF", "IDF", "TFIDF") or (weights and mode != "TF" and len(weights) < width):
-        node.invalid(
-            f"mode must be TF, IDF or TFIDF, with a weight for each of {width} columns if any, not {mode!r} and {len(weights)} weights"
-        )
+    if mode not in ("TF", "IDF", "TFIDF") or (weights and mode != "TF" and len(weights) != len(columns)):
+        node.invalid(f"mode must be TF, IDF or TFIDF, with a weight for each of {len(columns)} n-grams if any, not {mode!r} and {len(weights)}")
     if mode == "IDF":
         counts = node.call(ops.cast, node.call(ops.greater, counts, node.constant(0, "float32")), dtype="float32")
-    return counts if mode == "TF" or not weights else node.call(ops.multiply, counts, node.constant(weights[:width], "float32"))
+    if mode == "TF" or not weights:
+        return counts
+    by_column = np.zeros(width)
+    by_column[list(columns)] = weights
+    return node.call(ops.multiply, counts, node.constant(by_column, "float32"))
 
 
 HANDLERS: dict[str, Handler] = {"TfIdfVectorizer": _tf_idf}
