@@ -36,11 +36,11 @@ def run(
     """Run node tests. Without --check the results go into tests/onnx/results. Fails when a test that passed before fails."""
     before = results.read(target)
     names = _chosen(shard, only)
-    if again:
-        names = [name for name in names if name not in before or before[name].outcome == FAIL]
     if draw:
         passing = {name for name, result in results.read("host").items() if result.outcome == PASS}
         names = drawn(passing.intersection(names), draw, seed)
+    if again:
+        names = [name for name in names if name not in before or before[name].outcome == FAIL]
     found = _run(names, target, jobs, Journal(target, fresh) if not check else None)
     if not check:
         results.write(target, {**before, **found} if set(names) != set(cases()) else found)
