@@ -54,11 +54,11 @@ def _relation(types: Sequence[TensorType], attrs: FoldAttributes) -> TensorType:
         raise InvalidModel(
             f"takes windows [N, channels * taps, windows] and a kernel for each axis of {attrs.image}, not {x} and {attrs.kernel}"
         )
-    windows, count = product(window_counts(attrs)), product(attrs.kernel)
-    channels = floordiv(x.shape[1], count)
-    for have, need in ((x.shape[1], channels * count), (x.shape[2], windows)):
+    windows, inside = product(window_counts(attrs)), product(attrs.kernel)
+    channels = floordiv(x.shape[1], inside)
+    for have, need in ((x.shape[1], channels * inside), (x.shape[2], windows)):
         if isinstance(have, int) and isinstance(need, int) and have != need:
-            raise InvalidModel(f"takes [N, channels * {count}, {windows}] for an image of {attrs.image}, not {x}")
+            raise InvalidModel(f"takes [N, channels * {inside}, {windows}] for an image of {attrs.image}, not {x}")
     return TensorType((x.shape[0], channels, *attrs.image), x.dtype, x.device)
 
 
