@@ -128,6 +128,11 @@ def aten_flash_attention_for_cpu(
     return aten_scaled_dot_product_attention(b, query, key, value, attn_mask, dropout_p, is_causal, scale), None
 
 
+def aten_det(b: Builder, x: Expr) -> tuple[Expr, None, None]:
+    """Without the factors, which only a gradient needs."""
+    return b.emit(ops.determinant, x), None, None
+
+
 RECIPES: dict[Any, Recipe] = {
     aten.linear.default: aten_linear,
     aten.matmul.default: aten_matmul,
@@ -142,6 +147,7 @@ RECIPES: dict[Any, Recipe] = {
     aten.addr.default: aten_addr,
     aten.baddbmm.default: aten_addmm,
     aten.bilinear.default: aten_bilinear,
+    aten._linalg_det.default: aten_det,
     aten.scaled_dot_product_attention.default: aten_scaled_dot_product_attention,
     aten._scaled_dot_product_flash_attention_for_cpu.default: aten_flash_attention_for_cpu,
 }

@@ -78,6 +78,8 @@ SAMPLING: Rows = {
     },
     "grid_3d": (lambda x, g: F.grid_sample(x, g, align_corners=False), (r(1, 2, 3, 4, 5), r(1, 2, 3, 2, 3).clamp(-1, 1))),
     "affine_grid": (lambda t: F.affine_grid(t, [2, 3, 4, 5], align_corners=False), (r(2, 2, 3),)),
+    "determinant": (torch.linalg.det, (r(3, 4, 4),)),
+    "max_unpool": (lambda x: F.max_unpool2d(*F.max_pool2d(x, 2, return_indices=True), 2), (r(2, 3, 6, 8),)),
     "fold": (lambda x: F.fold(x, (6, 7), 3, padding=1, stride=2), (r(2, 18, 12),)), "fold_unbatched": (lambda x: F.fold(x, (4, 4), 2, stride=2), (r(8, 4),)),
 }  # fmt: skip
 
