@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import functools
 import multiprocessing
 import re
 import time
 import unittest
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from multiprocessing.connection import Connection, wait
 from typing import Any
@@ -18,6 +19,8 @@ REASON = 240  # characters
 # The fork server would be cleaner, and would collect the tests once more in each process. Nothing here has started a thread.
 _CONTEXT = multiprocessing.get_context("fork")
 
+Serve = Callable[[Connection, str], None]
+
 
 @dataclass
 class _Worker:
@@ -27,10 +30,11 @@ class _Worker:
     since: float = 0.0
 
 
-def run_tests(names: Sequence[str], target: str, jobs: int) -> Iterator[tuple[str, str]]:
-    """Each test's name with why it failed, or with nothing, as they end."""
-    waiting = list(reversed(names))
-    workers = [_start(target) for _ in range(min(jobs, len(names)))]
+def run_tests(names: Sequence[str], target: str, jobs: int, serve: Serve | None = None) -> Iterator[tuple[str, str]]:
+    """Each test's name with why it failed, or with nothing, as they end. ``serve`` is what a process does: it says that it is
+    ready, then takes names and answers; by default it runs onnx's node tests."""
+    waiting, start = list(reversed(names)), functools.partial(_start, serve or serve_node_tests, target)
+    workers = [start() for _ in range(min(jobs, len(names)))]
     try:
         for worker in workers:
             _give(worker, waiting)
@@ -44,7 +48,7 @@ def run_tests(names: Sequence[str], target: str, jobs: int) -> Iterator[tuple[st
                     continue
                 yield worker.name, reason
                 if not worker.process.is_alive():
-                    worker = workers[number] = _start(target)
+                    worker = workers[number] = start()
                 _give(worker, waiting)
     finally:
         for worker in workers:
@@ -52,10 +56,10 @@ def run_tests(names: Sequence[str], target: str, jobs: int) -> Iterator[tuple[st
             worker.process.join()
 
 
-def _start(target: str) -> _Worker:
+def _start(serve: Serve, target: str) -> _Worker:
     """Raises RuntimeError for a worker that cannot even begin: that is no test's failure."""
     ours, theirs = _CONTEXT.Pipe()
-    process = _CONTEXT.Process(target=_serve, args=(theirs, target), daemon=True)
+    process = _CONTEXT.Process(target=serve, args=(theirs, target), daemon=True)
     process.start()
     theirs.close()
     try:
@@ -87,7 +91,7 @@ def _answer(worker: _Worker, ready: bool) -> str | None:
     return None
 
 
-def _serve(pipe: Connection, target: str) -> None:
+def serve_node_tests(pipe: Connection, target: str) -> None:
     from tests.onnx.backends import BACKENDS
 
     warnings.simplefilter("ignore")
