@@ -3,7 +3,8 @@
     python -m tools.coverage            # write it
     python -m tools.coverage --check    # fail if it is out of date
 
-The ONNX half is made of the committed results of ONNX's node tests (``python -m tests.onnx run``).
+It is made of the committed results of ONNX's node tests (``python -m tests.onnx run``) and of torch's own samples of the core
+ATen operators (``python -m tests.aten``).
 """
 
 from __future__ import annotations
@@ -42,6 +43,32 @@ def onnx_section() -> list[str]:
         lines += [_row(operator, by_operator.get(operator, [])) for operator in operators]
         lines.append("")
     return [*lines, *_failures(host.values())]
+
+
+def aten_section() -> list[str]:
+    """Per core operator: passed of how many of torch's own samples."""
+    found = results.read("aten")
+    by_operator: dict[str, list[Result]] = defaultdict(list)
+    for result in found.values():
+        by_operator[result.operator.name].append(result)
+    counts = Counter(result.outcome for result in found.values())
+    lines = [
+        "## ATen", "",
+        f"{counts[PASS]} of {counts[PASS] + counts[FAIL]} samples pass: torch's own for its core operators, up to four of each, exported by "
+        "torch.export and run from a built file on x86-64. Other operators arrive at these through torch's decompositions.", "",
+        "| operator | passed | of | not passed |", "|---|---|---|---|",
+    ]  # fmt: skip
+    for name, of in sorted(by_operator.items()):
+        tally = Counter(result.outcome for result in of)
+        reasons = [f"{result.name.split()[-1]}: {_escaped(result.reason)}" for result in of if result.outcome == FAIL]
+        if tally[PASS] + tally[FAIL] == 0:
+            reasons = [of[0].reason]
+        lines.append(f"| {name} | {tally[PASS]} | {tally[PASS] + tally[FAIL]} | {'; '.join(reasons)} |")
+    return [*lines, ""]
+
+
+def _escaped(reason: str) -> str:
+    return reason.replace("|", "\\|").replace("<", "&lt;")
 
 
 def _totals(host: Iterable[Result], arm: Iterable[Result]) -> str:
@@ -84,18 +111,18 @@ def _failures(found: Iterable[Result]) -> list[str]:
     failed = sorted((result for result in found if result.outcome == FAIL), key=lambda result: (result.operator, result.name))
     lines = ["### Node tests that fail", "", "| operator | test | reason |", "|---|---|---|"]
     for result in failed:
-        reason = result.reason.replace("|", "\\|").replace("<", "&lt;")
-        lines.append(f"| {result.operator.name} | {result.name} | {reason} |")
+        lines.append(f"| {result.operator.name} | {result.name} | {_escaped(result.reason)} |")
     return [*lines, ""] if failed else []
 
 
 _HEAD = """# Coverage
 
 Which operators work, counted by tests that others wrote. `python -m tools.coverage` writes this page from the committed results; CI
-fails if it is out of date. `python -m tests.onnx run` makes the results of ONNX's node tests anew.
+fails if it is out of date. `python -m tests.onnx run` makes the results of ONNX's node tests anew, `python -m tests.aten` those of
+torch's samples.
 """
 
-SECTIONS: tuple[Callable[[], list[str]], ...] = (onnx_section,)
+SECTIONS: tuple[Callable[[], list[str]], ...] = (onnx_section, aten_section)
 
 
 def main(arguments: Sequence[str]) -> int:
