@@ -63,6 +63,10 @@ def test_grid_sample_types_and_sizes() -> None:
             Case(ops.grid_sample, [x, positions[:, 1:]], shapes=[(2, B, 5, 7), (2, 3, S, 2)], symbols={"b": 3, "s": 37}, scale=4),
             Case(ops.grid_sample, [normal(1, 2, 1, 1), grid(1, 2, 2, 2)], {"padding": "reflection", "align_corners": True}, scale=4),
             Case(ops.grid_sample, [normal(1, 2, 9), grid(1, 6, 1)], {"mode": "cubic"}, scale=4),
+            # More pieces of positions than tasks.
+            Case(
+                ops.grid_sample, [normal(1, 2, 5, 6), grid(1, 301, 130, 2)], {}, [(1, 2, 5, 6), (1, B, S, 2)], {"b": 301, "s": 130}, scale=4
+            ),
         ]
     )
 

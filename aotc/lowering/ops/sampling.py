@@ -1,25 +1,28 @@
-"""Sampling at computed positions as loops: where the taps of some positions lie and what they weigh is worked out once, in
-registers or a small table, and then serves all channels."""
+"""Sampling at computed positions as loops: where the taps of a piece of positions lie and what they weigh is worked out once,
+and then serves all channels."""
 
 from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 from tvm import te, tirx
 from tvm.script.ir_builder import tirx as T
 
-from aotc.ir.dims import ceildiv, floordiv
+from aotc.ir.dims import Dim, ceildiv, floordiv, maximum, product
 from aotc.ir.types import TensorType
 from aotc.lowering.ops import common
 from aotc.lowering.ops.common import INDEX, Expr, Expression, Scope, cast, constant, int_constant
 from aotc.lowering.ops.extern import extern, local, rows
 from aotc.ops.sampling import CUBIC_A, FARTHEST, MODES
 
-LANES = 16
-"""Positions whose taps are worked out together."""
+POSITIONS = 512
+"""Output positions whose taps are worked out together. Channels are walked outside of them, so that data is read along its rows."""
+TASKS = 64
+"""Tasks at most: each has memory for the taps of its positions."""
 CHANNELS = 8
 """Channels that share the taps of a region's point."""
 MOST_POINTS = 1 << 15
@@ -68,19 +71,30 @@ def _weights(mode: str, t: Expr) -> list[Expr]:
 
 
 class _Taps:
-    """The taps of up to ``LANES`` positions: for each axis and tap an index, below 0 where there is nothing, and a weight."""
+    """The taps of up to ``POSITIONS`` positions, in memory of each task: for each axis and tap an index, a weight, and where
+    zeros lie outside a mask of the data's bits. A mask costs no branch, and what it hides may be infinite."""
 
     def __init__(self, sizes: Sequence[Expr], wide: str, mode: str, padding: str = "zeros", align_corners: bool = False) -> None:
         self.sizes, self.wide, self.mode, self.padding, self.align_corners = sizes, wide, mode, padding, align_corners
-        self.count = MODES[mode]
-        cells = len(sizes) * self.count * LANES
-        self.indices, self.weights = (T.buffer_proxy(T.decl_buffer([cells], dtype)) for dtype in (INDEX, wide))
-        self.position, self.base = local(wide), local(wide)
+        self.count, self.word = MODES[mode], "int64" if wide == "float64" else "int32"
+        self.indices: Any = None
+        self.weights: Any = None
+        self.masks: Any = None
+        self.position: Any = None
 
-    def _cell(self, axis: int, tap: int, lane: Expr) -> Expr:
-        return lane + (axis * self.count + tap) * LANES
+    def memory(self, tasks: Expr) -> list[tuple[Sequence[Expr], str]]:
+        """What ``begin`` takes: extents and dtypes."""
+        shape = (tasks, int_constant(len(self.sizes) * self.count), int_constant(POSITIONS))
+        return [(shape, dtype) for dtype in (INDEX, self.wide, *([self.word] if self.padding == "zeros" else []))]
 
-    def put(self, axis: int, lane: Expr, position: Expr, factor: Expr | None = None) -> None:
+    def begin(self, buffers: Sequence[Any]) -> None:
+        self.indices, self.weights, self.masks = (*buffers, None)[:3]
+        self.position, self.base = local(self.wide), local(self.wide)
+
+    def _cell(self, task: Expr, axis: int, tap: int, lane: Expr) -> list[Expr]:
+        return [task, int_constant(axis * self.count + tap), lane]
+
+    def put(self, task: Expr, axis: int, lane: Expr, position: Expr, factor: Expr | None = None) -> None:
         """Works out the taps of one axis; ``factor`` multiplies their weights."""
         size = self.sizes[axis]
         self.position[0] = position
@@ -89,34 +103,67 @@ class _Taps:
             index = _whole(self.base[0]) + int_constant(tap - (1 if self.mode == "cubic" else 0))
             if self.padding == "reflection":
                 index = _mirrored(index, size, self.align_corners)
-            if self.padding == "zeros":
-                index = tirx.Select(tirx.all(index >= int_constant(0), index < size), index, int_constant(-1))
-            else:
-                index = _clamped(index, size)
-            self.indices[self._cell(axis, tap, lane)] = index
-            self.weights[self._cell(axis, tap, lane)] = weight if factor is None else weight * factor
+            cell = self._cell(task, axis, tap, lane)
+            if self.masks is not None:
+                inside = tirx.all(index >= int_constant(0), index < size)
+                self.masks[cell] = tirx.Select(inside, constant(-1, self.word), constant(0, self.word))
+            self.indices[cell] = _clamped(index, size)
+            self.weights[cell] = weight if factor is None else weight * factor
 
-    def sum(self, load: Callable[[list[Expr]], Expr], lane: Expr, axis: int = 0, at: tuple[Expr, ...] = ()) -> Expr:
-        """The weighted sum over all taps at ``lane``; ``load`` reads the data at spatial indices."""
+    def sum(self, load: Callable[[list[Expr]], Expr], task: Expr, lane: Expr, cells: tuple[list[Expr], ...] = ()) -> Expr:
+        """The weighted sum over all taps at ``lane``; ``load`` reads the data at spatial indices. ``cells``: the tap of each axis
+        so far."""
+        axis = len(cells)
         if axis == len(self.sizes):
-            value = cast(load([tirx.max(index, int_constant(0)) for index in at] if self.padding == "zeros" else list(at)), self.wide)
-            inside = tirx.all(*(index >= int_constant(0) for index in at))
-            return tirx.Select(inside, value, constant(0, self.wide)) if self.padding == "zeros" else value
+            return self._masked(cast(load([self.indices[cell] for cell in cells]), self.wide), cells)
         total: Expr | None = None
         for tap in range(self.count):
-            cell = self._cell(axis, tap, lane)
-            value = self.sum(load, lane, axis + 1, (*at, self.indices[cell]))
+            cell = self._cell(task, axis, tap, lane)
+            value = self.sum(load, task, lane, (*cells, cell))
             term = value if self.mode == "nearest" else self.weights[cell] * value
             total = term if total is None else total + term
         return total
+
+    def _masked(self, value: Expr, cells: Sequence[list[Expr]]) -> Expr:
+        if self.masks is None:
+            return value
+        bits = tirx.reinterpret(self.word, value)
+        for cell in cells:
+            bits = tirx.bitwise_and(bits, self.masks[cell])
+        return tirx.reinterpret(self.wide, bits)
+
+
+class _Pieces:
+    """Pieces of ``POSITIONS`` output positions for each index of ``outer``, shared out among at most ``TASKS`` tasks."""
+
+    def __init__(self, scope: Scope, outer: Sequence[Dim], positions: Sequence[Dim]) -> None:
+        self.scope, self.outer, self.positions, self.size = scope, outer, positions, product(positions)
+        self.each = ceildiv(self.size, POSITIONS)
+        self.total = product([*outer, self.each])
+        self.chunk = maximum(ceildiv(self.total, TASKS), 1)
+        self.tasks = scope.expr(ceildiv(self.total, self.chunk))
+
+    @contextmanager
+    def each_one(self) -> Iterator[tuple[Expr, list[Expr], Expr, Expr]]:
+        """The task, the index of ``outer``, and the first position and how many there are in a piece."""
+        expr = self.scope.expr
+        with T.parallel(0, self.tasks) as task:
+            first = task * expr(self.chunk)
+            with T.serial(0, tirx.min(expr(self.chunk), expr(self.total) - first)) as step:
+                *outer, piece = common.unravel(first + step, [expr(dim) for dim in (*self.outer, self.each)])
+                start = piece * POSITIONS
+                yield task, outer, start, tirx.min(int_constant(POSITIONS), expr(self.size) - start)
+
+    def place(self, flat: Expr) -> list[Expr]:
+        return common.unravel(flat, [self.scope.expr(dim) for dim in self.positions])
 
 
 def _grid_sample(attrs: Any, inputs: list[te.Tensor], results: list[TensorType], scope: Scope) -> list[te.Tensor]:
     x, grid = inputs
     result, sizes, wide = results[0], list(inputs[0].shape[2:]), _wide(common.dtype_of(inputs[0]))
-    *outer, last = result.shape[2:]
     coordinates = _wide(common.dtype_of(grid))
     one = constant(1, coordinates)
+    taps, pieces = _Taps(sizes, wide, attrs.mode, attrs.padding, attrs.align_corners), _Pieces(scope, result.shape[:1], result.shape[2:])
 
     def position(axis: int, at: Expr) -> Expr:
         place, size = cast(at, coordinates) + one, cast(sizes[axis], coordinates)
@@ -124,48 +171,47 @@ def _grid_sample(attrs: Any, inputs: list[te.Tensor], results: list[TensorType],
             return place / constant(2, coordinates) * (size - one)
         return (place * size - one) / constant(2, coordinates)
 
-    def body(source: Any, positions: Any, target: Any) -> None:
-        work = x.shape[1] * LANES
-        with rows(scope, (result.shape[0], *outer, ceildiv(last, LANES)), scope.dim(work)) as (n, *row, block):
-            taps = _Taps(sizes, wide, attrs.mode, attrs.padding, attrs.align_corners)
-            count = tirx.min(int_constant(LANES), scope.expr(last) - block * LANES)
+    def body(source: Any, positions: Any, target: Any, *memory: Any) -> None:
+        with pieces.each_one() as (task, (n,), start, count):
+            taps.begin(memory)
             with T.serial(0, count) as lane:
                 for axis in range(len(sizes)):
-                    at = positions[[n, *row, block * LANES + lane, int_constant(len(sizes) - 1 - axis)]]
-                    taps.put(axis, lane, cast(position(axis, at), wide))
+                    at = positions[[n, *pieces.place(start + lane), int_constant(len(sizes) - 1 - axis)]]
+                    taps.put(task, axis, lane, cast(position(axis, at), wide))
             with T.serial(0, x.shape[1]) as c, T.serial(0, count) as lane:
-                value = taps.sum(lambda at: source[[n, c, *at]], lane)
-                target[[n, c, *row, block * LANES + lane]] = cast(value, result.dtype)
+                value = taps.sum(lambda at: source[[n, c, *at]], task, lane)
+                target[[n, c, *pieces.place(start + lane)]] = cast(value, result.dtype)
 
-    return extern(inputs, [(common.extents(scope, result.shape), result.dtype)], body, "grid_sample")
+    shapes = [(common.extents(scope, result.shape), result.dtype), *taps.memory(pieces.tasks)]
+    return extern(inputs, shapes, body, "grid_sample")[:1]
 
 
 def _deform_columns(attrs: Any, inputs: list[te.Tensor], results: list[TensorType], scope: Scope) -> list[te.Tensor]:
     x, result, wide = inputs[0], results[0], _wide(common.dtype_of(inputs[0]))
     sizes, kernel = list(x.shape[2:]), [int_constant(k) for k in attrs.kernel]
-    *outer, last = result.shape[2:]
-    taps_in_all, depth = math.prod(attrs.kernel), floordiv(scope.dim(x.shape[1]), attrs.groups)
+    count_of_taps, depth = math.prod(attrs.kernel), scope.expr(floordiv(scope.dim(x.shape[1]), attrs.groups))
+    taps, pieces = _Taps(sizes, wide, "linear"), _Pieces(scope, (result.shape[0], attrs.groups, count_of_taps), result.shape[2:])
 
     def body(source: Any, offsets: Any, *rest: Any) -> None:
-        target = rest[-1]
-        shape = (result.shape[0], attrs.groups, taps_in_all, *outer, ceildiv(last, LANES))
-        with rows(scope, shape, depth * LANES) as (n, g, k, *row, block):
-            taps, tap = _Taps(sizes, wide, "linear"), common.unravel(k, kernel)
-            count = tirx.min(int_constant(LANES), scope.expr(last) - block * LANES)
-            entry = g * taps_in_all + k
+        mask = rest[0] if len(inputs) == 3 else None
+        target, *memory = rest[len(inputs) - 2 :]
+        with pieces.each_one() as (task, (n, g, k), start, count):
+            taps.begin(memory)
+            tap, entry = common.unravel(k, kernel), g * count_of_taps + k
             with T.serial(0, count) as lane:
-                place = [*row, block * LANES + lane]
-                factor = cast(rest[0][[n, entry, *place]], wide) if len(rest) == 2 else None
+                place = pieces.place(start + lane)
+                factor = None if mask is None else cast(mask[[n, entry, *place]], wide)
                 for axis in range(len(sizes)):
-                    start = place[axis] * attrs.strides[axis] - attrs.padding[axis] + tap[axis] * attrs.dilation[axis]
+                    first = place[axis] * attrs.strides[axis] - attrs.padding[axis] + tap[axis] * attrs.dilation[axis]
                     offset = cast(offsets[[n, entry * len(sizes) + axis, *place]], wide)
-                    taps.put(axis, lane, offset + cast(start, wide), factor if axis == 0 else None)
-            with T.serial(0, scope.expr(depth)) as c, T.serial(0, count) as lane:
-                channel = g * scope.expr(depth) + c
-                value = taps.sum(lambda at: source[[n, channel, *at]], lane)
-                target[[n, channel * taps_in_all + k, *row, block * LANES + lane]] = cast(value, result.dtype)
+                    taps.put(task, axis, lane, offset + cast(first, wide), factor if axis == 0 else None)
+            with T.serial(0, depth) as c, T.serial(0, count) as lane:
+                channel = g * depth + c
+                value = taps.sum(lambda at: source[[n, channel, *at]], task, lane)
+                target[[n, channel * count_of_taps + k, *pieces.place(start + lane)]] = cast(value, result.dtype)
 
-    return extern(inputs, [(common.extents(scope, result.shape), result.dtype)], body, "deform_columns")
+    shapes = [(common.extents(scope, result.shape), result.dtype), *taps.memory(pieces.tasks)]
+    return extern(inputs, shapes, body, "deform_columns")[:1]
 
 
 class _Bins:
