@@ -30,7 +30,9 @@ def check_built(folder: Path, body: str, *all_feeds: Feeds, opset: int = 18) -> 
     for feeds in all_feeds:
         outputs = model.run(dict(feeds))
         for (name, have), want in zip(outputs.items(), in_onnxruntime(proto, feeds), strict=True):
-            assert (have.shape, have.dtype) == (want.shape, want.dtype), f"{name}: {have.dtype}{have.shape}, expected {want.dtype}{want.shape}"
+            assert (have.shape, have.dtype) == (want.shape, want.dtype), (
+                f"{name}: {have.dtype}{have.shape}, expected {want.dtype}{want.shape}"
+            )
             if want.size:
                 assert_agrees(have, want, 1e-5, name)
     return model

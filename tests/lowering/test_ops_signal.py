@@ -56,6 +56,14 @@ def test_lengths_known_only_at_run_time(length: int) -> None:
     check(
         [
             Case(ops.fourier, [x, table], attrs, [(B, N, 2), (N, 2)], symbols, ulp=8, scale=4 * np.sqrt(length)),
-            Case(ops.fourier, [x[..., :1], table], {**attrs, "onesided": True}, [(10, N, 1), (N, 2)], symbols, ulp=8, scale=4 * np.sqrt(length)),
+            Case(
+                ops.fourier,
+                [x[..., :1], table],
+                {**attrs, "onesided": True},
+                [(10, N, 1), (N, 2)],
+                symbols,
+                ulp=8,
+                scale=4 * np.sqrt(length),
+            ),
         ]
     )

@@ -149,7 +149,5 @@ def test_two_norms_in_a_row_without_a_layer() -> None:
 @pytest.mark.parametrize("length", [3, 4])
 def test_a_scalar_behind_a_dense_layer_with_a_bias(length: int) -> None:
     """The axis of channels is the layer's last, also where a sum stands between."""
-    text = (
-        f"(%x: float32[2, {length}, 4]) {{\n %d = dense(%x, $w)\n %b = add(%d, $b)\n %s = multiply(%b, float32(0.5))\n return %s\n}}"
-    )
+    text = f"(%x: float32[2, {length}, 4]) {{\n %d = dense(%x, $w)\n %b = add(%d, $b)\n %s = multiply(%b, float32(0.5))\n return %s\n}}"
     assert folded(module(text, {"w": weight(4, 4), "b": weight(4)})) == ["dense", "add"]

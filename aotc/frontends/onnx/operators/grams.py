@@ -91,7 +91,9 @@ def _weighted(node: Node, counts: Expr, columns: Sequence[int], width: int) -> E
     """``weights`` belong to the n-grams in the pool's order."""
     mode, weights = node.text("mode"), node.numbers("weights", ())
     if mode not in ("TF", "IDF", "TFIDF") or (weights and mode != "TF" and len(weights) != len(columns)):
-        node.invalid(f"mode must be TF, IDF or TFIDF, with a weight for each of {len(columns)} n-grams if any, not {mode!r} and {len(weights)}")
+        node.invalid(
+            f"mode must be TF, IDF or TFIDF, with a weight for each of {len(columns)} n-grams if any, not {mode!r} and {len(weights)}"
+        )
     if mode == "IDF":
         counts = node.call(ops.cast, node.call(ops.greater, counts, node.constant(0, "float32")), dtype="float32")
     if mode == "TF" or not weights:
