@@ -17,6 +17,9 @@ HEADER = """# Networks
 Made by `python -m tests.models --page` from `tests/models/results.json`; do not edit. Each row was built for the machine at hand, run, and
 compared with PyTorch on random weights and inputs: the largest difference relative to the largest value must be at most 1e-4, the L2 distance
 at most a third of that. *Batches*: one file, built with a dynamic batch, was run with each. A dash: the network has no batch of its own.
+
+GPT-2 and Llama also write 64 tokens each with their cache of keys and values kept in the session, and passed from run to run: the same
+tokens as PyTorch, which reads everything anew for each (`tests/models/generation.py`, tested by CI).
 """
 
 

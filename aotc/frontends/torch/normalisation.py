@@ -49,6 +49,20 @@ def aten_batch_norm(
     return b.emit(ops.batch_norm, x, gamma, beta, b.cast(mean, dtype_of(x)), b.cast(var, dtype_of(x)), epsilon=float(eps))
 
 
+def aten_functional_batch_norm(
+    b: Builder,
+    x: Expr,
+    weight: Expr | None,
+    bias: Expr | None,
+    mean: Expr,
+    var: Expr,
+    training: bool,
+    momentum: float,
+    eps: float,
+) -> tuple[Expr, None, None, Expr, Expr]:
+    return aten_batch_norm(b, x, weight, bias, mean, var, training, momentum, eps), None, None, mean, var
+
+
 def _by_own_statistics(b: Builder, x: Expr, weight: Expr | None, bias: Expr | None, eps: float) -> Expr:
     """A layer without running statistics: each channel by its mean and variance over the batch."""
     axes = tuple(axis for axis in range(rank_of(x)) if axis != 1)
@@ -188,6 +202,7 @@ RECIPES: dict[Any, Recipe] = {
     aten._native_batch_norm_legit_no_training.default: aten_batch_norm_no_training,
     aten._native_batch_norm_legit.default: aten_native_batch_norm,
     aten._native_batch_norm_legit.no_stats: aten_no_statistics,
+    aten._native_batch_norm_legit_functional.default: aten_functional_batch_norm,
     aten.native_batch_norm.default: aten_native_batch_norm,
     aten.layer_norm.default: aten_layer_norm,
     aten.native_layer_norm.default: aten_native_layer_norm,
