@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import subprocess
 import sys
 from pathlib import Path
@@ -10,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tests.fuzz.__main__ import RESULTS, in_a_process
+from tests.fuzz.__main__ import in_a_process
 from tests.fuzz.builder import Graph, evaluate
 from tests.fuzz.compare import check
 from tests.fuzz.graphs import build
@@ -24,13 +23,6 @@ def test_random_graphs_compute_what_onnx_runtime_does(seed: int) -> None:
     tally = in_a_process(seed)
     assert not tally.problems(), "\n".join(tally.problems())
     assert tally.graphs >= 50
-
-
-def test_five_thousand_in_a_row() -> None:
-    found = json.loads(RESULTS.read_text())
-    assert found["graphs"] >= 5000 and set(found["kinds"]) <= {"equal", "explained", "refused"}
-    assert found["varied"] >= 0.8 * found["outputs"]
-    assert found["kinds"].get("refused", 0) <= 0.1 * found["graphs"]
 
 
 def _graph(seed: int) -> Graph:

@@ -23,6 +23,7 @@ def values(dtype: str, *shape: int, seed: int = 0) -> np.ndarray:
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_moves_of_every_dtype(dtype: str) -> None:
     x = values(dtype, 3, 5, 18)
+    has_zero = dtype != "float8_e8m0fnu"  # without one there is nothing to pad blocks of channels with
     check(
         [
             Case(ops.reshape, [x], {"shape": (15, 2, 9)}),
@@ -32,7 +33,7 @@ def test_moves_of_every_dtype(dtype: str) -> None:
             Case(ops.slice_, [x], {"begins": (0, 4, 17), "ends": (3, -1, 0), "steps": (2, -1, -3)}),
             Case(ops.concat, [x, values(dtype, 3, 1, 18, seed=1), values(dtype, 3, 7, 18, seed=2)], {"axis": 1}),
             Case(ops.pad, [x], {"before": (0, 1, 2), "after": (1, 0, 3), "value": 1}),
-            Case(ops.layout_transform, [x], {"block": 4, "channels": 5}),
+            *([Case(ops.layout_transform, [x], {"block": 4, "channels": 5})] if has_zero else []),
             Case(ops.trilu, [x], {"upper": False, "k": -1}),
             Case(ops.full, [], {"shape": (3, 5), "value": 1, "dtype": dtype}),
             Case(ops.gather, [x, np.array([[4, 0], [-1, 2]])], {"axis": 1}),
