@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.models import generation
-from tests.models.catalogue import cases
+from tests.models import generation, results
+from tests.models.catalogue import cases, rows
 from tests.models.measure import measure
 
 HANDFUL = [
@@ -34,3 +34,7 @@ def test_generation_with_the_cache_passed_from_run_to_run(tmp_path: Path) -> Non
     model = generation.network("gpt2")
     generation.build_with_passed_cache(model, tmp_path / "model.so")
     assert generation.with_passed_cache(tmp_path / "model.so", model) == generation.by_torch(model)
+
+
+def test_the_page_is_made_of_the_results() -> None:
+    assert results.PAGE.read_text() == results.page(results.load(), rows()), "run python -m tests.models --page"
