@@ -45,6 +45,8 @@ def aten_batch_norm(
         raise b.unsupported("batch norm that updates its statistics: call module.eval(), or use group or instance norm")
     if mean is None or var is None:
         return _by_own_statistics(b, x, weight, bias, eps)
+    if rank_of(x) < 2:
+        return x  # torch takes a tensor without elements in any shape
     gamma, beta = _affine(b, x, weight, bias, shape_of(mean))
     return b.emit(ops.batch_norm, x, gamma, beta, b.cast(mean, dtype_of(x)), b.cast(var, dtype_of(x)), epsilon=float(eps))
 

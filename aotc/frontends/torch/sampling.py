@@ -72,6 +72,20 @@ def aten_embedding_bag(
     return result, None, None, None
 
 
+def aten_embedding_renorm(b: Builder, weight: Expr, indices: Expr, max_norm: float, norm_type: float) -> Expr:
+    """The rows that are looked up, made no longer than ``max_norm``."""
+    rows, dtype = shape_of(weight)[0], dtype_of(weight)
+    zero = b.emit(ops.full, shape=shape_of(weight), value=0, dtype=dtype)
+    length = b.reshape(_distance(b, weight, zero, norm_type), (rows, 1))
+    shorter = b.binary(ops.divide, max_norm, b.binary(ops.add, length, 1e-7, dtype), dtype)
+    count = (product(shape_of(indices)),)
+    none = b.emit(ops.full, shape=(rows,), value=0, dtype="int64")
+    one = b.emit(ops.full, shape=count, value=1, dtype="int64")
+    used = b.emit(ops.scatter_elements, none, b.reshape(indices, count), one, axis=0)
+    changed = b.emit(ops.logical_and, b.reshape(b.cast(used, "bool"), (rows, 1)), b.binary(ops.greater, length, max_norm, dtype))
+    return b.emit(ops.where, changed, b.emit(ops.multiply, weight, shorter), weight)
+
+
 def _distance(b: Builder, x: Expr, y: Expr, p: float) -> Expr:
     """The p-norm of x - y over the last axis."""
     dtype, axes = dtype_of(x), (rank_of(x) - 1,)
@@ -187,6 +201,7 @@ RECIPES: dict[Any, Recipe] = {
     aten.col2im.default: aten_col2im,
     aten._embedding_bag.default: aten_embedding_bag,
     aten._embedding_bag_forward_only.default: aten_embedding_bag,
+    aten.embedding_renorm.default: aten_embedding_renorm,
     aten._cdist_forward.default: aten_cdist,
     aten._pdist_forward.default: aten_pdist,
     aten.searchsorted.Tensor: aten_searchsorted,

@@ -54,6 +54,7 @@ SCATTER: Rows = {
     "embedding_bag": (F.embedding_bag, (BAGS, r(10, 4), OFFSETS)), "embedding_bag_max": (lambda n, w, o: F.embedding_bag(n, w, o, mode="max"), (BAGS, r(10, 4), OFFSETS)),
     "embedding_bag_sum": (lambda n, w, o, s: F.embedding_bag(n, w, o, mode="sum", per_sample_weights=s), (BAGS, r(10, 4), OFFSETS, r(9))),
     "embedding_bag_rows": (lambda n, w: F.embedding_bag(n, w, padding_idx=2), (i(0, 4, 3, 5), r(4, 6))),
+    "embedding_renorm": (lambda w, n: torch.ops.aten.embedding_renorm(w, n, 1.5, 2.0), (r(10, 4), BAGS)),
     "embedding_bag_last": (lambda n, w, o: F.embedding_bag(n, w, o, include_last_offset=True), (BAGS, r(10, 4), torch.tensor([0, 3, 9]))),
 }  # fmt: skip
 
