@@ -43,13 +43,14 @@ def run(
     first: Annotated[int, typer.Option(help="The first seed; each has 50 graphs.", min=0)] = 0,
     jobs: Annotated[int, typer.Option("--jobs", "-j", min=1, help="Seeds that run at the same time.")] = 1,
     fresh: Annotated[bool, typer.Option("--fresh", help="Forget what an unfinished run has found.")] = False,
+    keep_going: Annotated[bool, typer.Option("--keep-going", help="Go on with other seeds after a failure.")] = False,
 ) -> None:
     """Compare many graphs; stop at the first difference, error or crash and print a program that repeats it."""
     journal = FOLDER / f"run-{first}.jsonl"
     FOLDER.mkdir(parents=True, exist_ok=True)
     if fresh:
         journal.unlink(missing_ok=True)
-    done = dict(_read(journal))
+    done, failed = dict(_read(journal)), False
     seeds = range(first, first + -(-graphs // GRAPHS))
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
     with Progress(*columns, console=console) as progress, ThreadPoolExecutor(jobs) as pool:
@@ -57,13 +58,18 @@ def run(
         left = [number for number in seeds if number not in done]
         for number, tally in zip(left, pool.map(in_a_process, left), strict=True):
             if tally.failure:
-                pool.shutdown(cancel_futures=True)
+                failed = True
                 console.print(tally.failure, highlight=False, soft_wrap=True, markup=False)
+                if keep_going:
+                    continue
+                pool.shutdown(cancel_futures=True)
                 raise typer.Exit(1)
             done[number] = tally
             with journal.open("a") as file:
                 file.write(json.dumps({"seed": number, **asdict(tally)}) + "\n")
             progress.advance(task, GRAPHS)
+    if failed:
+        raise typer.Exit(1)
     total = Tally()
     for tally in done.values():
         total.add(tally)

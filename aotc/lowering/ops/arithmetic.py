@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any
 
-from tvm import tirx
+import tvm
+from tvm import te, tirx
 
 from aotc.lowering.ops import common
 from aotc.lowering.ops.common import Expr, cast, constant, dtype_of, is_float
@@ -37,7 +39,20 @@ def _floor_quotient(a: Expr, b: Expr) -> Expr:
 
 
 def divide(a: Expr, b: Expr, attrs: Any) -> Expr:
-    return a / b if is_float(dtype_of(a)) else _safe_division(tirx.truncdiv)(a, b)
+    return _float_quotient(a, b) if is_float(dtype_of(a)) else _safe_division(tirx.truncdiv)(a, b)
+
+
+def _float_quotient(a: Expr, b: Expr) -> Expr:
+    """a / b; TVM refuses a literal 0, by which a division is a product with infinity."""
+    literal = _literal(b)
+    return a / b if literal != 0 else a * _like(math.copysign(math.inf, literal), a)
+
+
+def _literal(x: Expr) -> float | None:
+    """The number that an expression is, by itself or as the only element of a tensor, which will be put in its place."""
+    if isinstance(x, tvm.ir.Call) and len(x.args) and isinstance(x.args[0], te.Tensor) and isinstance(x.args[0].op, te.ComputeOp):
+        x = x.args[0].op.body[0]
+    return float(x.value) if isinstance(x, tirx.FloatImm) else None
 
 
 def _fmod(a: Expr, b: Expr) -> Expr:
@@ -65,10 +80,10 @@ def floor_divide(a: Expr, b: Expr, attrs: Any) -> Expr:
     zero, one = _like(0, a), _like(1, a)
     rest = _fmod(a, b)
     opposite = tirx.all(tirx.NE(rest, zero), common.differ(rest < zero, b < zero))
-    quotient = (a - rest) / b - tirx.Select(opposite, one, zero)
+    quotient = _float_quotient(a - rest, b) - tirx.Select(opposite, one, zero)
     whole = tirx.floor(quotient)
     nearest = tirx.Select(quotient - whole > _like(0.5, a), whole + one, whole)
-    return tirx.Select(b == zero, a / b, nearest)
+    return tirx.Select(b == zero, _float_quotient(a, b), nearest)
 
 
 def power(a: Expr, b: Expr, attrs: Any) -> Expr:

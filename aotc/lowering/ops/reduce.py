@@ -49,7 +49,7 @@ def _reduction(name: str, reducer: Callable[..., Expr]) -> Expression:
         reduced = _reduced_axes(attrs.axes, rank)
         shape = common.extents(scope, results[0].shape)
         if not reduced:
-            return [common.compute(shape, x, name)]
+            return [common.compute(shape, lambda *i: x(*i), name)]  # noqa: PLW0108  te looks at the parameters
         wide = accumulator(dtype) if name in ("sum", "mean", "prod") else dtype
         axes = [te.reduce_axis((0, x.shape[axis]), f"k{axis}") for axis in reduced]
 

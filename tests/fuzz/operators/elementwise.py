@@ -13,6 +13,7 @@ Add = Callable[[Builder], object]
 BOTH = (*FLOATS, "int32", "int64", "int8", "uint8")
 WIDE = ("float32", "float64", "float16", "int64", "int32", "uint64", "uint32")  # what ONNX Runtime has arithmetic for
 REAL = ("float32", "float32", "float16", "float64")
+SINGLE = ("float32", "float16")  # where ONNX Runtime has constants in float32, like a sixth
 
 
 def unary(operator: str, dtypes: Sequence[str] = REAL, kind: str = "normal", since: int = 0, **attributes: Sequence[float]) -> Add:
@@ -138,9 +139,10 @@ OPERATORS: dict[str, Add] = {
     **{name: unary(name) for name in ("Exp", "Sin", "Cos", "Tan", "Atan", "Sinh", "Cosh", "Tanh", "Asinh", "Erf")},
     **{name: unary(name, kind="unit") for name in ("Asin", "Acos", "Atanh")},
     "Relu": unary("Relu", (*REAL, "int32", "int8")),
-    **{name: unary(name) for name in ("Sigmoid", "Softplus", "Softsign", "HardSwish", "Identity")},
+    **{name: unary(name) for name in ("Sigmoid", "Softplus", "Softsign", "Identity")},
+    "HardSwish": unary("HardSwish", SINGLE),
     "Mish": unary("Mish", since=18),
-    "Gelu": unary("Gelu", since=20, approximate=("none", "tanh")),
+    "Gelu": unary("Gelu", SINGLE, since=20, approximate=("none", "tanh")),
     "Swish": unary("Swish", since=24, alpha=(1.0, 0.5)),
     "Elu": unary("Elu", alpha=(1.0, 0.5)),
     "Celu": unary("Celu", ("float32",), alpha=(1.0, 2.0)),
@@ -149,7 +151,7 @@ OPERATORS: dict[str, Add] = {
     "ThresholdedRelu": unary("ThresholdedRelu", alpha=(1.0, 0.125)),
     "HardSigmoid": unary("HardSigmoid", alpha=(0.25, 0.5), beta=(0.5, 0.375)),
     # Of integers, ONNX's own function rounds the bias first, ONNX Runtime the difference.
-    "Shrink": unary("Shrink", ("float32", "float16"), lambd=(0.5, 1.0), bias=(0.0, 0.25)),
+    "Shrink": unary("Shrink", SINGLE, lambd=(0.5, 1.0), bias=(0.0, 0.25)),
     "PRelu": prelu,
     "Clip": clip,
     "Where": where,
