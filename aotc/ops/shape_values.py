@@ -72,6 +72,8 @@ def _compute(node: Expr, args: list[np.ndarray | None]) -> np.ndarray | None:
         return np.asarray(operator.reference(node.attrs, *args), dtype=object)
     except (TypeError, InvalidModel):
         return None  # the value depends on how two dims compare, which is known only at run time
+    except (ArithmeticError, AttributeError, ValueError):
+        return None  # Python's integers know no division by zero, and numpy no fmod of them
 
 
 def _objects(values: tuple[Any, ...]) -> np.ndarray:

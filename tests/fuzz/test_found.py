@@ -28,6 +28,12 @@ FOUND: dict[str, tuple[str, dict[str, np.ndarray]]] = {
         "(float[3,1,8] x) => (float[?,?,?] y, int64[?,?,?] i) { y, i = MaxPool<kernel_shape = [1]>(x) }",
         {"x": np.arange(24, dtype=np.float32).reshape(3, 1, 8)},
     ),
+    # Numbers that follow from sizes are Python's while the model is read.
+    "fmod of a size": ("(float[3,3] x) => (int64 y) { n = Size(x) y = Mod<fmod = 1>(n, n) }", {"x": np.zeros((3, 3), np.float32)}),
+    "a size divided by zero": (
+        "(float[0,3] x, float[4] z) => (int64 y) { n = Size(x) m = Size(z) q = Mod(n, m) y = Add(q, q) }",
+        {"x": np.zeros((0, 3), np.float32), "z": np.zeros(4, np.float32)},
+    ),
     "a product over no axes": ("(float x) => (float y) { y = ReduceProd<keepdims = 0>(x) }", {"x": np.array(3, np.float32)}),
 }  # fmt: skip
 
