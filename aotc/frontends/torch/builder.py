@@ -171,6 +171,8 @@ def axes_of(axes: Sequence[int] | int | None, rank: int) -> tuple[int, ...]:
     """Axes counted from the front, in order; all of them for ``None`` and for none at all, as torch's reductions mean."""
     if isinstance(axes, int):
         axes = [axes]
+    if not rank:
+        return ()
     return tuple(sorted({axis_of(axis, rank) for axis in axes})) if axes else tuple(range(rank))
 
 

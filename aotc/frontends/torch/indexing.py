@@ -30,6 +30,8 @@ def aten_index_select(b: Builder, x: Expr, dim: int, index: Expr) -> Expr:
 
 
 def aten_gather(b: Builder, x: Expr, dim: int, index: Expr, sparse_grad: bool = False) -> Expr:
+    if product(shape_of(index)) == 0:
+        return b.emit(ops.full, shape=shape_of(index), value=0, dtype=dtype_of(x))  # torch takes such indices of any rank
     if not rank_of(x) or not rank_of(index):
         flat = b.reshape(x, (1,)) if not rank_of(x) else x
         return b.reshape(b.emit(ops.gather, flat, index, axis=0), b.shape)

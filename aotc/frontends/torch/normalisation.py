@@ -10,7 +10,7 @@ import torch
 
 from aotc import ops
 from aotc.frontends.torch.builder import Builder, Recipe, dtype_of, rank_of, shape_of
-from aotc.ir.dims import Dim
+from aotc.ir.dims import Dim, product
 from aotc.ir.expr import Expr
 
 aten = torch.ops.aten
@@ -41,9 +41,8 @@ def aten_batch_norm(
     eps: float,
     cudnn_enabled: bool = True,
 ) -> Expr:
-    if training and mean is not None:
-        raise b.unsupported("batch norm that updates its statistics: call module.eval(), or use group or instance norm")
-    if mean is None or var is None:
+    """In training the batch's own statistics serve; that running ones are updated then is of no consequence to the results."""
+    if training or mean is None or var is None:
         return _by_own_statistics(b, x, weight, bias, eps)
     if rank_of(x) < 2:
         return x  # torch takes a tensor without elements in any shape
@@ -62,11 +61,15 @@ def aten_functional_batch_norm(
     momentum: float,
     eps: float,
 ) -> tuple[Expr, None, None, Expr, Expr]:
+    if training and b.used_outputs & {3, 4}:
+        raise b.unsupported("running statistics that a batch norm updates: call module.eval()")
     return aten_batch_norm(b, x, weight, bias, mean, var, training, momentum, eps), None, None, mean, var
 
 
 def _by_own_statistics(b: Builder, x: Expr, weight: Expr | None, bias: Expr | None, eps: float) -> Expr:
-    """A layer without running statistics: each channel by its mean and variance over the batch."""
+    """Each channel by its mean and variance over the batch."""
+    if not product(shape_of(x)):
+        return x
     axes = tuple(axis for axis in range(rank_of(x)) if axis != 1)
     dtype = dtype_of(x)
     rest = b.emit(ops.subtract, x, b.emit(ops.mean, x, axes=axes, keepdims=True))

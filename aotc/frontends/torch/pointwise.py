@@ -31,6 +31,15 @@ def _rounding(op: OpDef) -> Recipe:
     return recipe
 
 
+def aten_round_decimals(b: Builder, x: Expr, *, decimals: int) -> Expr:
+    """As torch does it: scaled, rounded and scaled back."""
+    if not is_float(dtype_of(x)):
+        return x
+    up, down = (ops.multiply, ops.divide) if decimals >= 0 else (ops.divide, ops.multiply)
+    power = float(10 ** abs(decimals))
+    return b.binary(down, b.emit(ops.round_, b.binary(up, x, power, b.dtype)), power, b.dtype)
+
+
 def _binary(op: OpDef, on_bool: OpDef | None = None) -> Recipe:
     """Arithmetic in the dtype of the result; ``on_bool`` does for bool."""
 
@@ -261,6 +270,7 @@ RECIPES: dict[Any, Recipe] = {
     aten.floor.default: _rounding(ops.floor),
     aten.ceil.default: _rounding(ops.ceil),
     aten.round.default: _rounding(ops.round_),
+    aten.round.decimals: aten_round_decimals,
     aten.trunc.default: _rounding(ops.trunc),
     aten.isnan.default: aten_isnan,
     aten.isinf.default: aten_isinf,

@@ -59,6 +59,8 @@ SCATTER: Rows = {
 }  # fmt: skip
 
 SEARCH: Rows = {
+    "round": (lambda x: torch.round(x * 100, decimals=2), (A,)), "round_tens": (lambda x: torch.round(x * 100, decimals=-1), (A,)),
+    "gather_nothing": (lambda x: x.gather(0, torch.zeros(2, 0, dtype=torch.int64)), (r(5),)), "prod_of_one": (lambda x: x.prod(0), (torch.tensor(3.0),)),
     "cummax": (lambda x: x.cummax(1), (A,)), "cummin_int": (lambda x: x.cummin(-1), (N,)), "cummax_nan": (lambda x: x.cummax(1), (NAN,)),
     "cumprod": (lambda x: x.cumprod(0), (A,)), "logcumsumexp": (lambda x: x.logcumsumexp(2), (A,)),
     "kthvalue": (lambda x: x.kthvalue(2, 1), (A,)), "kthvalue_keep": (lambda x: x.kthvalue(1, -1, True), (N,)), "median": (torch.median, (A,)),
