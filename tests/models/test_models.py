@@ -38,3 +38,9 @@ def test_generation_with_the_cache_passed_from_run_to_run(tmp_path: Path) -> Non
 
 def test_the_page_is_made_of_the_results() -> None:
     assert results.PAGE.read_text() == results.page(results.load(), rows()), "run python -m tests.models --page"
+
+
+def test_every_network_agrees() -> None:
+    found = results.load()
+    missing = [each for each in rows() if "largest" not in found.get(results.key(*each), {})]
+    assert not missing, "run python -m tests.models --run all --failed"
