@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from tvm import s_tir, tirx
 
 from aotc.ir.expr import Call, Function
 from aotc.targets.base import Target
+from aotc.targets.schedules.choices import Choices
 
 if TYPE_CHECKING:  # expressions of operators that are written as loops use what schedules are written with
     from aotc.lowering.scope import DimScope
@@ -43,13 +44,15 @@ Rule = Callable[[Work], s_tir.Schedule | None]
 
 @dataclass(frozen=True, slots=True)
 class DirectWork:
-    """What a kernel written as TIR is made from: the tensor expressions by node, and the dims of ``scope`` as variables."""
+    """What a kernel written as TIR is made from: the tensor expressions by node, and the dims of ``scope`` as variables.
+    What it chooses between, it asks ``choices``."""
 
     graph: TensorGraph
     scope: DimScope
     target: Target
     function: Function
     anchor: Call
+    choices: Choices = field(default_factory=Choices)
 
 
 Direct = Callable[[DirectWork], "tirx.PrimFunc | None"]

@@ -19,6 +19,7 @@ from tvm import tirx
 from aotc.ops.conv import is_depthwise_blocked
 from aotc.targets import Target
 from aotc.targets.schedules.base import Direct, DirectWork
+from aotc.targets.schedules.choices import Choices
 from aotc.targets.schedules.emit import (
     const,
     known,
@@ -33,7 +34,7 @@ from aotc.targets.schedules.emit import (
     vectorized,
 )
 from aotc.targets.schedules.fused import Fused, fused, prim_func
-from aotc.targets.schedules.tile import choose_tile
+from aotc.targets.schedules.tile import tiles
 
 Expr = Any
 
@@ -90,13 +91,13 @@ def blocked_conv(work: DirectWork) -> tirx.PrimFunc | None:
         Axis(x.shape[2 + i], view.total.shape[2 + i], int(kernel[i] or 1), attrs.strides[i], attrs.dilation[i], *attrs.padding[i::n])
         for i in range(n)
     )
-    return _Blocked(view, work.target, axes, depthwise).function()
+    return _Blocked(view, work.target, axes, depthwise, work.choices).function()
 
 
 class _Blocked:
     """Writes the kernel."""
 
-    def __init__(self, view: Fused, target: Target, axes: Sequence[Axis], depthwise: bool) -> None:
+    def __init__(self, view: Fused, target: Target, axes: Sequence[Axis], depthwise: bool, choices: Choices) -> None:
         self.view, self.target, self.depthwise = view, target, depthwise
         self.x, self.w = view.operands
         self.dtype = str(view.total.dtype)
@@ -113,7 +114,7 @@ class _Blocked:
             axes = [Axis(size, size, 1, 1, 1, 0, 0)]
         self.outer, self.row = list(axes[:-1]), axes[-1]
         vectors = max(1, self.block // target.lanes(self.dtype))
-        self.tile = choose_tile(target.vector_registers, vectors, self.blocks, known(self.row.out), depthwise)
+        self.tile = choices.pick("tile", tiles(target.vector_registers, vectors, self.blocks, known(self.row.out), depthwise))
         self.sums = self._new_sums()
 
     def function(self) -> tirx.PrimFunc:

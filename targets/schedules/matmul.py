@@ -30,7 +30,7 @@ from aotc.targets.schedules.emit import (
     vectorized,
 )
 from aotc.targets.schedules.fused import Fused, fused, prim_func
-from aotc.targets.schedules.tile import Tile, choose_tile
+from aotc.targets.schedules.tile import Tile, tiles
 
 Expr = Any
 
@@ -122,7 +122,7 @@ class _Product:
         if known(operands.columns) is not None:
             self.blocks = const(-(-int(known(operands.columns) or 0) // self.block))
         vectors = max(1, self.block // lanes)
-        self.tile = choose_tile(work.target.vector_registers, vectors, None, known(self.rows))
+        self.tile = work.choices.pick("tile", tiles(work.target.vector_registers, vectors, None, known(self.rows)))
         if known(self.blocks) is not None:
             self.tile = Tile(min(self.tile.blocks, int(known(self.blocks) or 1)), self.tile.pixels)
         self.panel = operands.panel if operands.panel is not None else self._new_panel()

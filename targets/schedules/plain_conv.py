@@ -154,7 +154,7 @@ class _Plain:
         self.padded = self._padded()
 
     def _tile(self, registers_: int) -> tuple[int, int]:
-        """Output channels and vectors of a tile: see ``tile.choose_tile`` for the model."""
+        """Output channels and vectors of a tile: see ``tile.tiles`` for the model."""
         best, least = (1, 1), float("inf")
         steps = known(self.row.steps)
         for tall, wide in itertools.product(range(1, 9), range(1, 9)):
