@@ -7,18 +7,19 @@ which then builds one small model after another without importing it again.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import queue
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 
 from aotc.errors import BuildError
 from aotc.ir.expr import Function
 from aotc.lowering import kernel_cache
-from aotc.lowering.compiled import CompiledFunction
+from aotc.lowering.compiled import CompiledFunction, Selection
 from aotc.lowering.frames import pack_function, read_frame, unpack_result, write_frame
 from aotc.lowering.identity import function_key, function_label, is_custom
 from aotc.lowering.in_place import InPlace
@@ -31,7 +32,7 @@ Progress = Callable[[int, int, str], None]
 KERNELS_PER_WORKER = 4
 """Fewer do not pay for a further process: importing TVM takes as long as this many kernels."""
 
-_Task = tuple[str, Function, int | None]  # key, function, the parameter that its result overwrites
+_Task = tuple[str, Function, int | None, Selection]  # key, function, the parameter that its result overwrites, what to choose
 
 
 def compile_functions(
@@ -40,25 +41,29 @@ def compile_functions(
     jobs: int | None = None,
     progress: Progress | None = None,
     in_place: InPlace | None = None,
+    selections: Mapping[Function, Selection] | None = None,
+    workers: Workers | None = None,
 ) -> dict[Function, CompiledFunction]:
     """Machine code of every function. ``jobs`` is the number of worker processes, by default one a core, and 0 compiles in this
-    process; ``in_place`` names the functions that write their result over a parameter.
+    process; ``in_place`` names the functions that write their result over a parameter; ``selections`` says what their schedules
+    shall choose. ``workers`` are processes kept from call to call.
 
     The result does not depend on ``jobs``. Raises BuildError for the first function (in the order given) that fails.
     """
-    wanted, over = list(functions), in_place or {}
-    keys = {function: function_key(function, target, over.get(function)) for function in wanted}
+    wanted, over, chosen = list(functions), in_place or {}, selections or {}
+    keys = {function: function_key(function, target, over.get(function), chosen.get(function)) for function in wanted}
     distinct = {keys[function]: function for function in reversed(wanted)}
     ready = {key: found for key in distinct if (found := kernel_cache.load(key)) is not None}
     state = _State(len(distinct), progress or (lambda done, total, label: None), len(ready))
     missing = [key for key in dict.fromkeys(keys[function] for function in wanted) if key not in ready]
     if missing:
         state.report("cached")
-        work = [(key, distinct[key], over.get(distinct[key])) for key in missing]
-        workers = os.cpu_count() or 1 if jobs is None else jobs
+        work = [(key, distinct[key], over.get(distinct[key]), chosen.get(distinct[key], {})) for key in missing]
+        count = os.cpu_count() or 1 if jobs is None else jobs
         # A user's own expression lives in this process, where it may be a lambda of the caller's script.
-        here = [not workers or is_custom(function) for _, function, _ in work]
-        ready |= _compile([task for task, own in zip(work, here, strict=True) if not own], target, workers, state)
+        here = [not count or is_custom(function) for _, function, *_ in work]
+        with contextlib.nullcontext(workers) if workers is not None else Workers() as processes:
+            ready |= _compile([task for task, own in zip(work, here, strict=True) if not own], target, count, state, processes)
         ready |= _compile_here([task for task, own in zip(work, here, strict=True) if own], target, state)
     return {function: ready[keys[function]] for function in wanted}
 
@@ -66,6 +71,42 @@ def compile_functions(
 # The caller's module search path, exactly: the package may have been found through it, and the folder that the caller
 # stands in may hold files with the names of modules.
 _WORKER = "import sys; sys.path[:] = sys.argv[1:]; from aotc.lowering.worker import main; main()"
+
+
+class Workers:
+    """Processes that compile, for one call of ``compile_functions`` or for many: importing TVM takes each of them seconds."""
+
+    def __init__(self) -> None:
+        self.idle: list[subprocess.Popen[bytes]] = []
+
+    def __enter__(self) -> Workers:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Ends the processes: they wait for requests and see that none will come."""
+        while self.idle:
+            _end(self.idle.pop())
+
+    def take(self) -> subprocess.Popen[bytes]:
+        """An idle process, or a new one."""
+        with contextlib.suppress(IndexError):
+            return self.idle.pop()
+        command = [sys.executable, "-c", _WORKER, *sys.path]
+        return subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env={**os.environ, "TVM_NUM_THREADS": "1"})
+
+    def give(self, worker: subprocess.Popen[bytes]) -> None:
+        if worker.poll() is None:
+            self.idle.append(worker)
+        else:
+            _end(worker)
+
+
+def _end(worker: subprocess.Popen[bytes]) -> None:
+    assert worker.stdin is not None and worker.stdout is not None
+    with contextlib.suppress(BrokenPipeError):
+        worker.stdin.close()
+    worker.wait()
+    worker.stdout.close()
 
 
 @dataclass(slots=True)
@@ -84,21 +125,21 @@ class _State:
 def _compile_here(work: list[_Task], target: Target, state: _State) -> dict[str, CompiledFunction]:
     results: dict[str, CompiledFunction] = {}
     with without_torch():
-        for key, function, over in work:
-            results[key] = compile_one(function, target, over)
+        for key, function, over, selection in work:
+            results[key] = compile_one(function, target, over, selection)
             kernel_cache.store(key, results[key])
             state.report(function_label(function), finished=1)
     return results
 
 
-def _compile(work: list[_Task], target: Target, jobs: int, state: _State) -> dict[str, CompiledFunction]:
+def _compile(work: list[_Task], target: Target, jobs: int, state: _State, processes: Workers) -> dict[str, CompiledFunction]:
     tasks: queue.SimpleQueue[int] = queue.SimpleQueue()
     for number in range(len(work)):
         tasks.put(number)
     results: dict[str, CompiledFunction] = {}
     failures: dict[int, Exception] = {}
-    workers = min(jobs, -(-len(work) // KERNELS_PER_WORKER))
-    threads = [threading.Thread(target=_drive, args=(tasks, work, target, state, results, failures)) for _ in range(workers)]
+    count = min(jobs, len(work), max(len(processes.idle), -(-len(work) // KERNELS_PER_WORKER)))
+    threads = [threading.Thread(target=_drive, args=(tasks, work, target, state, processes, results, failures)) for _ in range(count)]
     for thread in threads:
         thread.start()
     for thread in threads:
@@ -113,37 +154,36 @@ def _drive(
     work: list[_Task],
     target: Target,
     state: _State,
+    processes: Workers,
     results: dict[str, CompiledFunction],
     failures: dict[int, Exception],
 ) -> None:
     """Feeds one worker process until no task is left or one has failed."""
-    command = [sys.executable, "-c", _WORKER, *sys.path]
-    worker = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env={**os.environ, "TVM_NUM_THREADS": "1"})
+    worker = processes.take()
     try:
         while not failures:
             try:
                 number = tasks.get_nowait()
             except queue.Empty:
                 break
-            key, function, over = work[number]
+            key, function, over, selection = work[number]
             try:
-                results[key] = _ask(worker, function, target, over)
+                results[key] = _ask(worker, function, target, over, selection)
             except Exception as error:  # handed to the caller's thread
                 failures[number] = error
                 break
             kernel_cache.store(key, results[key])
             state.report(function_label(function), finished=1)
     finally:
-        assert worker.stdin is not None and worker.stdout is not None
-        worker.stdin.close()
-        worker.wait()
-        worker.stdout.close()
+        processes.give(worker)
 
 
-def _ask(worker: subprocess.Popen[bytes], function: Function, target: Target, in_place: int | None) -> CompiledFunction:
+def _ask(
+    worker: subprocess.Popen[bytes], function: Function, target: Target, in_place: int | None, selection: Selection
+) -> CompiledFunction:
     assert worker.stdin is not None and worker.stdout is not None
     try:
-        write_frame(worker.stdin, pack_function(function, target, in_place))
+        write_frame(worker.stdin, pack_function(function, target, in_place, selection))
         reply = read_frame(worker.stdout)
     except (BrokenPipeError, EOFError):
         where = function.origin or function.name or "a fused function"

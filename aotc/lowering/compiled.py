@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from aotc.ir.dims import Dim
 from aotc.ir.types import TensorType
+
+Selection = Mapping[str, str]
+"""What a schedule shall take where it has a choice: the text of an option by the name of the choice. Without an entry it takes
+its first option."""
 
 Operand = tuple[str, int]
 """A kernel's pointer parameter: ``input``, ``scratch`` or ``output`` and its number in the function's parameters, its
@@ -31,7 +36,9 @@ class CompiledKernel:
 
 @dataclass(frozen=True, slots=True)
 class CompiledFunction:
-    """Kernels to run one after another. ``scratch`` tensors carry values from one kernel or stage to the next."""
+    """Kernels to run one after another. ``scratch`` tensors carry values from one kernel or stage to the next. ``choices`` are
+    what the schedule could choose between: names, each with the texts of its options in the order of their estimated time."""
 
     kernels: tuple[CompiledKernel, ...]
     scratch: tuple[TensorType, ...] = ()
+    choices: tuple[tuple[str, tuple[str, ...]], ...] = ()

@@ -10,7 +10,7 @@ from aotc import ops
 from aotc.errors import AotcError
 from aotc.ir.expr import Function
 from aotc.ir.visitor import post_order
-from aotc.lowering.compiled import CompiledFunction
+from aotc.lowering.compiled import CompiledFunction, Selection
 from aotc.ops.base import OpDef
 from aotc.targets import Target
 
@@ -45,16 +45,16 @@ def _operator(name: str) -> OpDef:
     return ops.ALL[name]
 
 
-def pack_function(function: Function, target: Target, in_place: int | None = None) -> bytes:
+def pack_function(function: Function, target: Target, in_place: int | None = None, selection: Selection | None = None) -> bytes:
     buffer = io.BytesIO()
     # The nodes first, children before parents, so that pickling never goes deep.
-    _Pickler(buffer).dump((post_order(*function.params, function.body), function, target, in_place))
+    _Pickler(buffer).dump((post_order(*function.params, function.body), function, target, in_place, dict(selection or {})))
     return buffer.getvalue()
 
 
-def unpack_function(data: bytes) -> tuple[Function, Target, int | None]:
-    _, function, target, in_place = pickle.loads(data)
-    return function, target, in_place
+def unpack_function(data: bytes) -> tuple[Function, Target, int | None, Selection]:
+    _, function, target, in_place, selection = pickle.loads(data)
+    return function, target, in_place, selection
 
 
 def pack_result(result: CompiledFunction | Exception) -> bytes:

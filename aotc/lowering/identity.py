@@ -16,14 +16,16 @@ from aotc.ir.dims import Dim, Symbol, product, symbols_of
 from aotc.ir.expr import Call, Constant, Expr, Function, Parameter, Tuple, TupleGetItem, Var
 from aotc.ir.types import TensorType, flatten
 from aotc.ir.visitor import post_order
+from aotc.lowering.compiled import Selection
 from aotc.ops.custom import CustomOpDef
 from aotc.targets import Target
 
 
-def function_key(function: Function, target: Target, in_place: int | None = None) -> str:
+def function_key(function: Function, target: Target, in_place: int | None = None, selection: Selection | None = None) -> str:
     """A digest of all that the object code depends on: the function but for its names, the parameter that its result
-    overwrites, the target, these sources, TVM."""
-    text = "\n".join([function_text(function), f"in place {in_place}", repr(target), source_digest()])
+    overwrites, what its schedule shall choose, the target, these sources, TVM."""
+    chosen = [f"choose {sorted(selection.items())}"] if selection else []
+    text = "\n".join([function_text(function), f"in place {in_place}", *chosen, repr(target), source_digest()])
     return hashlib.sha256(text.encode()).hexdigest()
 
 

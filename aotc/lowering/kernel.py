@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from dataclasses import replace
 
 import tvm
 from tvm import s_tir, tirx
@@ -14,7 +15,7 @@ from aotc.ir.expr import Call, Function
 from aotc.ir.types import flatten
 from aotc.ir.visitor import post_order
 from aotc.lowering.bits import over_bits
-from aotc.lowering.compiled import CompiledFunction
+from aotc.lowering.compiled import CompiledFunction, Selection
 from aotc.lowering.identity import function_flops, function_key, function_label
 from aotc.lowering.scope import INT32_MAX, DimScope
 from aotc.lowering.tensors import tensor_graph, where, without_dims
@@ -22,19 +23,23 @@ from aotc.lowering.tir_abi import compile_function
 from aotc.ops.base import OpDef
 from aotc.targets import Target
 from aotc.targets.schedules import DIRECT, DirectWork, Work, rules_for
+from aotc.targets.schedules.choices import Choices
 
 
-def lower_function(function: Function, target: Target, in_place: int | None = None) -> CompiledFunction:
+def lower_function(function: Function, target: Target, in_place: int | None = None, selection: Selection | None = None) -> CompiledFunction:
     """Machine code for a primitive function.
 
     Its parameters are tensors; its body is calls of operators over them, tuples of these, and scalar constants. The code
-    writes its one result over the parameter numbered ``in_place``, if any. Raises BuildError, which names the function's origin, where it cannot be lowered.
+    writes its one result over the parameter numbered ``in_place``, if any, and its schedule takes what ``selection`` says where it
+    has a choice. Raises BuildError, which names the function's origin, where it cannot be lowered.
     """
     check_sizes(function)
-    symbol = f"{function_label(function)}_{function_key(function, target, in_place)[:16]}"
+    symbol = f"{function_label(function)}_{function_key(function, target, in_place, selection)[:16]}"
     scope = DimScope()
-    scheduled = scheduled_function(over_bits(function), target, scope)
-    return compile_function(scheduled, len(function.params), scope, target, symbol, function_flops(function), in_place)
+    choices = Choices(selection or {})
+    scheduled = scheduled_function(over_bits(function), target, scope, choices)
+    compiled = compile_function(scheduled, len(function.params), scope, target, symbol, function_flops(function), in_place)
+    return replace(compiled, choices=tuple(choices.offered.items()))
 
 
 def check_sizes(function: Function) -> None:
@@ -49,13 +54,16 @@ def check_sizes(function: Function) -> None:
                 )
 
 
-def scheduled_function(function: Function, target: Target, scope: DimScope) -> tirx.PrimFunc:
-    """The scheduled PrimFunc over the function's inputs, then its outputs; dims become variables of ``scope``."""
+def scheduled_function(function: Function, target: Target, scope: DimScope, choices: Choices | None = None) -> tirx.PrimFunc:
+    """The scheduled PrimFunc over the function's inputs, then its outputs; dims become variables of ``scope``. ``choices`` says
+    what to choose, and gets what was offered."""
+    choices = choices or Choices()
     anchor = anchor_of(function)
     graph = tensor_graph(function, scope)
     for direct in DIRECT.get(anchor.op.name, ()):
-        written = direct(DirectWork(graph, scope, target, function, anchor))
+        written = direct(DirectWork(graph, scope, target, function, anchor, asked := Choices(choices.selection)))
         if written is not None:
+            choices.offered.update(asked.offered)  # not what a kernel offered that then did not apply
             return written
     func = graph.prim_func(with_dims=True)
     for rule in rules_for(anchor.op.name):

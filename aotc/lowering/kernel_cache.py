@@ -61,7 +61,7 @@ def encode(function: CompiledFunction) -> bytes:
         for kernel in function.kernels
     ]
     scratch = [{"dtype": tensor.dtype, "shape": [dim_to_json(dim) for dim in tensor.shape]} for tensor in function.scratch]
-    description = json.dumps({"kernels": kernels, "scratch": scratch}).encode()
+    description = json.dumps({"kernels": kernels, "scratch": scratch, "choices": function.choices}).encode()
     payload = len(description).to_bytes(_LENGTH, "little") + description + b"".join(kernel.object_code for kernel in function.kernels)
     return hashlib.sha256(payload).digest() + payload
 
@@ -82,7 +82,8 @@ def decode(data: bytes) -> CompiledFunction | None:
         tasks, flops = dim_from_json(entry["tasks"]), dim_from_json(entry["flops"])
         kernels.append(CompiledKernel(entry["symbol"], code, operands, entry["outputs"], dims, tasks, flops))
     scratch = [TensorType(tuple(dim_from_json(dim) for dim in tensor["shape"]), tensor["dtype"]) for tensor in description["scratch"]]
-    return CompiledFunction(tuple(kernels), tuple(scratch))
+    choices = tuple((name, tuple(options)) for name, options in description["choices"])
+    return CompiledFunction(tuple(kernels), tuple(scratch), choices)
 
 
 def dim_to_json(dim: Dim) -> Any:

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 from aotc.errors import AotcError, BuildError
 from aotc.ir.expr import Function
-from aotc.lowering.compiled import CompiledFunction
+from aotc.lowering.compiled import CompiledFunction, Selection
 from aotc.lowering.frames import pack_result, read_frame, unpack_function, write_frame
 from aotc.lowering.identity import function_label
 from aotc.targets import Target
@@ -45,12 +45,12 @@ def without_torch() -> Iterator[None]:
             sys.modules["torch"] = before
 
 
-def compile_one(function: Function, target: Target, in_place: int | None) -> CompiledFunction:
+def compile_one(function: Function, target: Target, in_place: int | None, selection: Selection | None = None) -> CompiledFunction:
     """Raises AotcError, whatever fails."""
     from aotc.lowering.kernel import lower_function
 
     try:
-        return lower_function(function, target, in_place)
+        return lower_function(function, target, in_place, selection)
     except AotcError:
         raise
     except Exception as error:  # TVM's errors are many, and only their text travels

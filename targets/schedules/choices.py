@@ -6,14 +6,13 @@ so that a build needs no measurement; the tuner reads ``offered`` and builds wit
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TypeVar
 
-T = TypeVar("T")
+from aotc.lowering.compiled import Selection
 
-Selection = Mapping[str, str]
-"""The text of the option to take, by the name of the choice."""
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)

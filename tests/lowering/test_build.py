@@ -136,7 +136,7 @@ def test_a_deep_chain_travels_to_a_worker() -> None:
     for _ in range(3000):
         y = ops.negative(y)
     function = function_of(y, x)
-    arrived, target, _ = unpack_function(pack_function(function, TARGET))
+    arrived, target, *_ = unpack_function(pack_function(function, TARGET))
     assert function_key(arrived, target) == function_key(function, TARGET)
 
 
