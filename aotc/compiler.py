@@ -24,9 +24,10 @@ from aotc.ir.dims import Dim
 from aotc.ir.expr import Call, Function, Module
 from aotc.ir.visitor import all_functions, post_order
 from aotc.lowering.build import compile_functions
-from aotc.lowering.compiled import CompiledFunction
+from aotc.lowering.compiled import CompiledFunction, Selection
 from aotc.lowering.in_place import InPlace, choose_in_place
 from aotc.lowering.planner import Planned, make_plan
+from aotc.lowering.tuned import read_tuning, selections
 from aotc.lowering.views import needs_kernel
 from aotc.ops.custom import CustomOperator
 from aotc.packaging.link import Linked, Parts, link
@@ -49,7 +50,7 @@ Progress = Callable[[str, int, int], None]
 @dataclass(frozen=True)
 class BuildReport:
     """What a build made. Sizes are bytes; ``arena_size`` and ``arena_lower_bound`` are ``None`` where they depend on the
-    shapes of the inputs; ``weights_file`` is the file of weights beside the output, where they are too large for it. ``seconds`` has the time of each stage; ``notes`` are what the user should know."""
+    shapes of the inputs; ``weights_file`` is the file of weights beside the output, where they are too large for it. ``kernels_tuned`` are those whose choices come from a tuning file. ``seconds`` has the time of each stage; ``notes`` are what the user should know."""
 
     output: Path
     target: Target
@@ -63,6 +64,7 @@ class BuildReport:
     seconds: Mapping[str, float]
     notes: tuple[str, ...] = field(default=())
     weights_file: Path | None = None
+    kernels_tuned: int = 0
 
 
 def compile(
@@ -81,6 +83,7 @@ def compile(
     operators: Sequence[CustomOperator] = (),
     states: Mapping[str, str] | None = None,
     versions: Sequence[Mapping[str, Sequence[int]]] = (),
+    tuning: str | os.PathLike[str] | None = None,
     progress: Progress | None = None,
 ) -> BuildReport:
     """Compile ``model`` into the shared library ``output``.
@@ -98,19 +101,23 @@ def compile(
     changes are states by themselves. ``versions`` are shapes of inputs, by name, for which the file gets a specialised version
     beside the general one; it runs where the inputs have exactly these shapes, and shares the weights.
 
+    ``tuning`` is a file that ``aotc tune`` wrote: kernels are then as it found them to be fastest. No such file is read unless it
+    is named here, since the output depends on it.
+
     Raises InvalidModel, UnsupportedModel, InvalidOption or BuildError; then nothing is written.
     """
     clock = _Clock(progress)
     chosen = targets.get(target) if isinstance(target, str) else target
     _check_options(precision, device)
+    database = {} if tuning is None else read_tuning(tuning)
     output = Path(output)
     with cache_beside(output):
-        module = clock("import", lambda: _imported(model, EntryPoint(model, args, dynamic_shapes, inputs), states or {}, operators))
+        module = clock("import", lambda: imported(model, EntryPoint(model, args, dynamic_shapes, inputs), states or {}, operators))
         module = with_versions(module, versions)
         module = clock("optimise", lambda: optimise(module, chosen))
         functions, in_place = primitive_functions(module), choose_in_place(module)
-        count = _KernelCount(clock.progress)
-        kernels = clock("kernels", lambda: compile_kernels(functions, chosen, jobs, count, in_place))
+        count, tuned = _KernelCount(clock.progress), selections(database, functions, chosen)
+        kernels = clock("kernels", lambda: compile_kernels(functions, chosen, jobs, count, in_place, tuned))
         planned = clock("plan", lambda: make_plan(module, kernels, in_place))
         linked = clock(
             "link", lambda: package(planned, kernels, chosen, output, {**module.metadata, **(metadata or {})}, precision, compiler)
@@ -119,12 +126,12 @@ def compile(
     distinct = len({id(kernel) for kernel in kernels.values()})  # equal functions share one
     return BuildReport(
         output, chosen, linked, entry.arena_size, entry.arena_lower_bound, planned.weights_size, len(entry.steps),
-        count.built, distinct - count.built, clock.seconds, _notes(chosen, device),
-        weights_path(output) if linked.weights_beside else None,
+        count.built, distinct - count.built, clock.seconds, (*_notes(chosen, device), *_tuning_notes(tuning, tuned)),
+        weights_path(output) if linked.weights_beside else None, len({id(kernels[function]) for function in tuned}),
     )  # fmt: skip
 
 
-def _imported(model: Any, alone: EntryPoint, states: Mapping[str, str], operators: Sequence[CustomOperator]) -> Module:
+def imported(model: Any, alone: EntryPoint, states: Mapping[str, str], operators: Sequence[CustomOperator]) -> Module:
     """The Module of one model, or of several by name."""
     if not isinstance(model, Mapping):
         return with_states(import_model(model, alone.inputs, alone.args, alone.dynamic_shapes, operators), states)
@@ -142,11 +149,13 @@ def primitive_functions(module: Module) -> list[Function]:
 
 
 def compile_kernels(
-    functions: Sequence[Function], target: Target, jobs: int | None, progress: Callable[[int, int, str], None], in_place: InPlace
-) -> dict[Function, CompiledFunction]:
-    """Machine code of all fused functions: by TVM, or by the C compiler for users' operators that are written in C."""
+    functions: Sequence[Function], target: Target, jobs: int | None, progress: Callable[[int, int, str], None], in_place: InPlace,
+    tuned: Mapping[Function, Selection] | None = None,
+) -> dict[Function, CompiledFunction]:  # fmt: skip
+    """Machine code of all fused functions: by TVM, with what schedules shall choose in ``tuned``, or by the C compiler for users'
+    operators that are written in C."""
     written = [function for function in functions if is_source(function)]
-    lowered = compile_functions([f for f in functions if f not in written], target, jobs, progress, in_place)
+    lowered = compile_functions([f for f in functions if f not in written], target, jobs, progress, in_place, tuned)
     return lowered | compile_sources(written, target)
 
 
@@ -191,6 +200,12 @@ def _notes(target: Target, device: str) -> tuple[str, ...]:
             f"{target.name}: this version of aotc builds CPU kernels only; the GPU stays unused (--device cpu says so without this note)",
         )
     return ()
+
+
+def _tuning_notes(path: str | os.PathLike[str] | None, tuned: Mapping[Function, Selection]) -> tuple[str, ...]:
+    if path is None or tuned:
+        return ()
+    return (f"{path} has nothing better for this model on this target: all kernels are the untuned ones (`aotc tune` measures them)",)
 
 
 class _Clock:

@@ -64,11 +64,19 @@ def build(
         list[str] | None,
         typer.Option("--state", metavar="INPUT=OUTPUT", help="Keep an input in the session: OUTPUT is its next value. Repeat for more."),
     ] = None,
+    tuning: Annotated[
+        str | None,
+        typer.Option(
+            "--tuning", metavar="FILE", help="Build kernels as `aotc tune` found them to be fastest. No file is read unless named here."
+        ),
+    ] = None,
     as_json: AsJson = False,
 ) -> None:
     """Compile a model, or several as the entry points of one file, into one shared library.
 
     Example: `aotc build model.onnx --target jetson --input image:1x3x224x224 --output model.so`
+
+    Example: `aotc build model.onnx --tuning tuning.jsonl`, where `aotc tune model.onnx` wrote that file
 
     Example: `aotc build prefill=prefill.onnx step=step.onnx --state past=present`
     """
@@ -94,6 +102,7 @@ def build(
             operators=own,
             versions=parse_versions(shapes),
             states=one_per_name(states or [], "=", "--state"),
+            tuning=tuning,
             progress=progress,
         )
     facts = build_facts(report, time.perf_counter() - started)
@@ -120,6 +129,7 @@ def build_facts(report: BuildReport, seconds: float) -> dict[str, Any]:
         "steps": report.steps,
         "kernels_built": report.kernels_built,
         "kernels_cached": report.kernels_cached,
+        "kernels_tuned": report.kernels_tuned,
         "needed": list(elf.needed),
         "glibc_needed": version_text(elf.newest_glibc),
         "glibc_of_target": version_text(report.target.glibc),
@@ -141,7 +151,8 @@ def _print_summary(facts: dict[str, Any]) -> None:
     if facts["arena"] is not None:
         arena += f"; no plan can do with less than {bytes_text(facts['arena_lower_bound'])}"
     table.add_row("working memory", arena)
-    table.add_row("steps", f"{facts['steps']}, kernels built {facts['kernels_built']}, from the cache {facts['kernels_cached']}")
+    tuned = f", tuned {facts['kernels_tuned']}" if facts["kernels_tuned"] else ""
+    table.add_row("steps", f"{facts['steps']}, kernels built {facts['kernels_built']}, from the cache {facts['kernels_cached']}{tuned}")
     table.add_row(
         "needs", f"{', '.join(facts['needed'])}; glibc {facts['glibc_needed']} or newer, the target has {facts['glibc_of_target']}"
     )
