@@ -6,13 +6,14 @@ from collections.abc import Callable
 
 import typer
 
-from aotc.cli import bench, build, check, compare, inspect, opt, run, targets
+from aotc.cli import bench, build, check, compare, inspect, opt, profile, run, targets
 from aotc.cli.common import reporting_errors, set_up
 
 COMMANDS: dict[str, Callable[..., None]] = {
     "build": build.build,
     "run": run.run,
     "bench": bench.bench,
+    "profile": profile.profile,
     "inspect": inspect.inspect,
     "check": check.check,
     "compare": compare.compare,
