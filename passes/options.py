@@ -11,11 +11,13 @@ from aotc.targets.base import Target
 class Options:
     """``channel_block`` is the number of channels that stand together in blocked layouts, 0 for none; ``dense_block`` the
     number of outputs in a block of packed dense weights, 0 for none; ``recurrent_block`` the same for recurrent weights, at most.
-    ``skip`` names passes to leave out; ``verify`` checks the module after each pass."""
+    ``target`` is the machine with whose numbers times are estimated, ``None`` for no estimates. ``skip`` names passes to leave
+    out; ``verify`` checks the module after each pass."""
 
     channel_block: int = 8
     dense_block: int = 16
     recurrent_block: int = 8
+    target: Target | None = None
     skip: frozenset[str] = frozenset()
     verify: bool = False
 
@@ -24,4 +26,4 @@ def options_for(target: Target, skip: frozenset[str] = frozenset(), verify: bool
     """The options that suit a target: a channel block of one vector, or of two where vectors are short; dense blocks of
     two vectors, so that each element of x that is loaded is used twice; recurrent blocks of one, which has several gates."""
     lanes = target.lanes("float32")
-    return Options(max(8, lanes), max(8, 2 * lanes), lanes, skip=skip, verify=verify)
+    return Options(max(8, lanes), max(8, 2 * lanes), lanes, target, skip, verify)

@@ -18,6 +18,7 @@ from aotc.ir.expr import Module
 from aotc.ir.printer import module_text
 from aotc.ir.verify import verify, verify_fused
 from aotc.passes.canonicalise import canonicalise
+from aotc.passes.choose_winograd import choose_winograd
 from aotc.passes.convert_layout import convert_layout
 from aotc.passes.eliminate_common import eliminate_common
 from aotc.passes.eliminate_dead import eliminate_dead
@@ -61,6 +62,8 @@ PIPELINE: tuple[Pass, ...] = (
     eliminate_dead,
     # Layouts change types, so all that reads axes (norms, algebra) is done. Packing follows: dense layers keep plain x.
     convert_layout,
+    # Only blocked convolutions have a Winograd form.
+    choose_winograd,
     pack_weights,
     # Transforms of weights made by the two passes above become data, and the reshapes they made meet others.
     fold_constants,

@@ -15,8 +15,9 @@ class Target:
     ``mcpu`` and ``features`` are LLVM's names; ``features`` are what the CPU has beyond its architecture's base, whether or
     not ``mcpu`` implies it. ``vector_bits`` and ``vector_registers`` describe the widest vectors that code should use.
     Cache sizes are bytes as one core sees them (a shared cache counts in full); ``l3_bytes`` is 0 where there is none.
-    ``glibc`` is the oldest C library that a file has to run with; ``jetpacks`` are the releases that can be chosen, the
-    default first, and ``jetpack`` the one that is.
+    ``multiply_adds`` is how many vector multiply-adds start in a cycle, ``memory_bytes`` how many bytes a core reads from memory
+    in one: rough figures, from which times are estimated. ``glibc`` is the oldest C library that a file has to run with;
+    ``jetpacks`` are the releases that can be chosen, the default first, and ``jetpack`` the one that is.
     """
 
     name: str
@@ -33,6 +34,8 @@ class Target:
     glibc: tuple[int, int]
     jetpacks: tuple[str, ...] = ()
     jetpack: str | None = field(default=None)
+    multiply_adds: int = 2
+    memory_bytes: float = 5.0
 
     @property
     def architecture(self) -> str:

@@ -1,7 +1,8 @@
 """The CPU side of NVIDIA's Jetson boards.
 
 LLVM has no Denver 2, so TX2 is built for its Cortex-A57 cores; Denver 2 runs that code. Carmel has fp16 arithmetic and
-LSE atomics but no dot product instructions. Cache sizes: NVIDIA's module data sheets.
+LSE atomics but no dot product instructions. Cache sizes: NVIDIA's module data sheets. Cortex-A57 takes
+a 128-bit multiply-add in a cycle (Arm, Cortex-A57 Software Optimization Guide), the others two.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ def _board(
     caches: tuple[int, int, int],
     cores: int,
     jetpacks: tuple[str, ...],
+    multiply_adds: int = 2,
 ) -> Target:
     return Target(
         name=name,
@@ -33,6 +35,7 @@ def _board(
         glibc=JETPACK_GLIBC[jetpacks[0]],
         jetpacks=jetpacks,
         jetpack=jetpacks[0],
+        multiply_adds=multiply_adds,
     )
 
 
@@ -40,8 +43,8 @@ _ARMV8_2 = ("fullfp16", "lse")
 _ARMV9 = ("fullfp16", "lse", "dotprod", "i8mm", "bf16", "sve", "sve2")
 
 BOARDS = (
-    _board("jetson-nano", "Jetson Nano and TX1: 4 Cortex-A57", "cortex-a57", (), (32, 2048, 0), 4, ("4.6",)),
-    _board("jetson-tx2", "Jetson TX2: 4 Cortex-A57 and 2 Denver 2", "cortex-a57", (), (32, 2048, 0), 6, ("4.6",)),
+    _board("jetson-nano", "Jetson Nano and TX1: 4 Cortex-A57", "cortex-a57", (), (32, 2048, 0), 4, ("4.6",), 1),
+    _board("jetson-tx2", "Jetson TX2: 4 Cortex-A57 and 2 Denver 2", "cortex-a57", (), (32, 2048, 0), 6, ("4.6",), 1),
     _board("jetson-xavier", "Jetson AGX Xavier (8 Carmel) and Xavier NX (6)", "carmel", _ARMV8_2, (64, 2048, 4096), 6, ("5.1", "4.6")),
     _board(
         "jetson-orin",

@@ -12,7 +12,7 @@ from typing import Any
 
 import aotc.lowering
 import aotc.targets
-from aotc.ir.dims import Dim, Symbol, product, symbols_of
+from aotc.ir.dims import Dim, Symbol, ceildiv, product, symbols_of
 from aotc.ir.expr import Call, Constant, Expr, Function, Parameter, Tuple, TupleGetItem, Var
 from aotc.ir.types import TensorType, flatten
 from aotc.ir.visitor import post_order
@@ -101,6 +101,10 @@ def _flops(call: Call) -> Dim:
     if name in ("conv", "integer_conv"):
         taps = args[1].shape[1:-1] if attrs.channel_block else args[1].shape[1:]
         return 2 * result.size * product(taps)
+    if name == "winograd_conv":
+        _, positions, channels, block = args[1].shape
+        tiles = product(ceildiv(extent, attrs.tile) for extent in result.shape[2:4])
+        return 2 * result.shape[0] * tiles * positions * channels * result.shape[1] * block
     if name == "conv_transpose":
         return 2 * args[0].size * product(args[1].shape[1:])
     if name in ("matmul", "dense", "packed_dense", "integer_matmul"):

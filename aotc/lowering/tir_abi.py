@@ -30,7 +30,7 @@ from aotc.lowering.object_file import check_symbols, strip
 from aotc.lowering.scope import DimScope
 from aotc.targets import Target
 from aotc.targets.schedules.base import SCRATCH
-from aotc.targets.schedules.emit import IN_REGISTERS
+from aotc.targets.schedules.emit import FIRST_TASK, IN_REGISTERS
 
 STACK_LIMIT = 1024
 """Bytes that one local buffer may take on a worker's stack; larger ones become scratch parameters."""
@@ -185,7 +185,7 @@ def _large_buffers(body: tirx.stmt.Stmt) -> list[str]:
 def _with_c_signature(func: tirx.PrimFunc, scope: DimScope, dropped: int | None) -> tuple[tirx.PrimFunc, tuple[Dim, ...]]:
     """The function over plain pointers, the dims that it uses, and its task range. The buffer numbered ``dropped`` has no
     pointer of its own: it is the last buffer, which is written in place (pointers are declared free of aliases)."""
-    begin, end = tirx.Var("begin", "int32"), tirx.Var("end", "int32")
+    begin, end = FIRST_TASK, tirx.Var("end", "int32")
     pointers = [tirx.Var(f"{buffer.name}_ptr", tvm.ir.PointerType(tvm.ir.PrimType(buffer.dtype))) for buffer in func.params]
     if dropped is not None:
         pointers[dropped] = pointers[-1]

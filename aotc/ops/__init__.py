@@ -9,6 +9,7 @@ from aotc.ops import elementwise, index, linear, norm, pool, random, recurrent, 
 from aotc.ops import fold as fold_family
 from aotc.ops import quantise as quantise_family
 from aotc.ops import resize as resize_family
+from aotc.ops import winograd as winograd_family
 from aotc.ops.base import Fusion as Fusion
 from aotc.ops.base import OpDef as OpDef
 from aotc.ops.conv import conv as conv
@@ -43,6 +44,7 @@ from aotc.ops.shape import *  # noqa: F403
 from aotc.ops.signal import *  # noqa: F403
 from aotc.ops.small import *  # noqa: F403
 from aotc.ops.tree import *  # noqa: F403
+from aotc.ops.winograd import winograd_conv as winograd_conv
 
 
 def _join(*families: ModuleType) -> dict[str, OpDef]:
@@ -63,6 +65,7 @@ ALL: dict[str, OpDef] = _join(
     quantise_family,
     linear,
     conv_family,
+    winograd_family,
     pool,
     norm,
     reduce,

@@ -6,7 +6,7 @@ applies. ``DIRECT`` lists kernels written as TIR, tried before all of these.
 
 from __future__ import annotations
 
-from aotc.targets.schedules import conv, generic, matmul, plain_conv, recurrent
+from aotc.targets.schedules import conv, generic, matmul, plain_conv, recurrent, winograd
 from aotc.targets.schedules.base import Direct, DirectWork, Rule, Work
 
 RULES: dict[str, tuple[Rule, ...]] = {}
@@ -17,6 +17,7 @@ DIRECT: dict[str, tuple[Direct, ...]] = {
     **matmul.DIRECT,
     **plain_conv.DIRECT,
     **recurrent.DIRECT,
+    **winograd.DIRECT,
     "conv": (*conv.DIRECT["conv"], *plain_conv.DIRECT["conv"]),
     "integer_matmul": matmul.DIRECT["matmul"],
     "integer_conv": plain_conv.DIRECT["conv"],

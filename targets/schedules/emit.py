@@ -12,6 +12,10 @@ Expr = Any
 IN_REGISTERS = "disable_lower_builtin"
 """TVM's annotation for an allocation that no size turns into a workspace call."""
 
+FIRST_TASK = tirx.Var("begin", "int32")
+"""The first task of the range that a call of the kernel runs. No two calls that run at a time have the same: with it tasks
+of one call share a piece of scratch memory, which so stays in the cache."""
+
 Body = Callable[[Any], tirx.Stmt]
 
 

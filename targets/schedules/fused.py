@@ -61,22 +61,23 @@ class Fused:
         return rewriter.expression(stage.values[0], dict(zip((axis.var for axis in stage.axes), indices, strict=True)))
 
 
-def fused(work: DirectWork) -> Fused | None:
-    """``None`` unless the anchor reads parameters, sums once, and all that follows is elementwise in the anchor's shape."""
+def fused(work: DirectWork, sums: int = 1) -> Fused | None:
+    """``None`` unless the anchor reads parameters, consists of ``sums`` sums, the last of which is its result, and all that
+    follows is elementwise in the anchor's shape."""
     if not all(isinstance(arg, Var) for arg in work.anchor.args):
         return None
     func = work.graph.prim_func()
     stages = read_stages(func)
-    sums = [stage for stage in stages if stage.reduction]
-    if len(sums) != 1 or any(stage.opaque is not None or len(stage.outputs) != 1 for stage in stages):
+    summed = [stage for stage in stages if stage.reduction]
+    if len(summed) != sums or any(stage.opaque is not None or len(stage.outputs) != 1 for stage in stages):
         return None
     inputs = len(work.function.params)
     numbers = [list(work.function.params).index(arg) for arg in work.anchor.args]  # type: ignore[arg-type]
     outputs = tuple(func.params[inputs:])
-    total = sums[0].output
+    total = summed[-1].output
     if not all(_same_shape(output, total) for output in outputs):
         return None
-    later = {stage.output: stage for stage in stages if stage is not sums[0]}
+    later = {stage.output: stage for stage in stages if stage is not summed[-1]}
     return Fused(tuple(func.params), outputs, tuple(func.params[i] for i in numbers), total, later)
 
 

@@ -21,6 +21,7 @@ from aotc.lowering.ops import (
     signal,
     small,
     tree,
+    winograd,
 )
 from aotc.lowering.ops.common import Expression
 
@@ -30,6 +31,7 @@ FAMILIES = (
     quantise,
     linear,
     conv,
+    winograd,
     pool,
     norm,
     reduce,

@@ -1,0 +1,115 @@
+"""Tensor expression of winograd_conv: the transforms as products with small matrices, the sum over channels between them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from tvm import te, tirx
+
+from aotc.ir.types import TensorType
+from aotc.lowering.ops import common
+from aotc.lowering.ops.common import Expr, Expression, Scope, constant, int_constant
+from aotc.lowering.ops.conv import zero_padded
+from aotc.ops.winograd import INPUT_TRANSFORMS, OUTPUT_TRANSFORMS
+
+NEAR, FAR = math.sqrt(0.5), math.sqrt(2.0)
+
+STAGES = 5
+"""Sums among the stages; the last is the result."""
+
+
+def transform_input(tile: int, d: Sequence[Any]) -> list[Any]:
+    """B' d along one axis, for anything that adds and multiplies by floats."""
+    if tile == 2:
+        return [d[0] - d[2], d[1] + d[2], d[2] - d[1], d[3] - d[1]]
+    near, far = d[4] - d[2] * 2.0, d[4] - d[2] * 0.5
+    near_odd, far_odd = d[3] - d[1] * 2.0, d[3] - d[1] * 0.5
+    return [
+        d[0] + d[4] - d[2] * 2.5,
+        near + near_odd * NEAR,
+        near - near_odd * NEAR,
+        far + far_odd * FAR,
+        far - far_odd * FAR,
+        d[1] + d[5] - d[3] * 2.5,
+    ]
+
+
+def transform_output(tile: int, m: Sequence[Any]) -> list[Any]:
+    """A' m along one axis, for anything that adds and multiplies by floats."""
+    if tile == 2:
+        return [m[0] + m[1] + m[2], m[1] - m[2] + m[3]]
+    near, near_odd, far, far_odd = m[1] + m[2], m[1] - m[2], m[3] + m[4], m[3] - m[4]
+    return [
+        m[0] + near * FAR + far * NEAR,
+        near_odd + far_odd,
+        near * NEAR + far * FAR,
+        m[5] + near_odd * 0.5 + far_odd * 2.0,
+    ]
+
+
+def _winograd(attrs: Any, inputs: list[te.Tensor], results: list[TensorType], scope: Scope) -> list[te.Tensor]:
+    x, u = inputs
+    dtype, tile = results[0].dtype, attrs.tile
+    wide, m = int_constant(tile + 2), int_constant(tile)
+    shape = common.extents(scope, results[0].shape)
+    batch, blocks, rows, columns, block = shape
+    down, across = (tirx.floordiv(extent + int_constant(tile - 1), m) for extent in (rows, columns))
+    spare = [tile - 1 + pad for pad in attrs.padding[2:]]
+    padded = zero_padded(x, 2, attrs.padding[:2], spare)
+    to_input = _matrix(INPUT_TRANSFORMS[tile], dtype, "input_transform")
+    to_output = _matrix(OUTPUT_TRANSFORMS[tile], dtype, "output_transform")
+
+    def summed(extents: list[Expr], over: Expr, body: Any, name: str) -> te.Tensor:
+        k = te.reduce_axis((0, over), "k")
+        return common.compute(extents, lambda *i: te.sum(body(k.var, *i), axis=[k]), name)
+
+    n, c, b = x.shape[0], x.shape[1], x.shape[4]
+    rows_done = summed(
+        [n, c, down, wide, padded.shape[3], b],
+        wide,
+        lambda k, n, c, t, i, w, v: to_input(i, k) * padded(n, c, t * m + k, w, v),
+        "winograd_rows",
+    )
+    transformed = summed(
+        [n, c, down, across, wide, wide, b],
+        wide,
+        lambda k, n, c, t, s, i, j, v: to_input(j, k) * rows_done(n, c, t, i, s * m + k, v),
+        "winograd_input",
+    )
+    products = summed(
+        [batch, blocks, down, across, wide, wide, block],
+        u.shape[2],
+        lambda k, n, o, t, s, i, j, v: transformed(n, tirx.floordiv(k, b), t, s, i, j, tirx.floormod(k, b)) * u(o, i * wide + j, k, v),
+        "winograd_products",
+    )
+    columns_done = summed(
+        [batch, blocks, down, across, m, wide, block],
+        wide,
+        lambda k, n, o, t, s, i, j, v: to_output(i, k) * products(n, o, t, s, k, j, v),
+        "winograd_columns",
+    )
+
+    def result(k: Expr, n: Expr, o: Expr, y: Expr, x: Expr, v: Expr) -> Expr:
+        at = columns_done(n, o, tirx.floordiv(y, m), tirx.floordiv(x, m), tirx.floormod(y, m), k, v)
+        return to_output(tirx.floormod(x, m), k) * at
+
+    return [summed(list(shape), wide, result, "winograd_conv")]
+
+
+def _matrix(values: np.ndarray, dtype: str, name: str) -> te.Tensor:
+    """A matrix of constants."""
+
+    def element(i: Expr, j: Expr) -> Expr:
+        value: Expr = constant(0, dtype)
+        for (row, column), number in np.ndenumerate(values):
+            if number:
+                value = tirx.Select(tirx.all(i == int_constant(row), j == int_constant(column)), constant(float(number), dtype), value)
+        return value
+
+    return common.compute(list(map(int_constant, values.shape)), element, name)
+
+
+EXPRESSIONS: dict[str, Expression] = {"winograd_conv": _winograd}

@@ -1,0 +1,135 @@
+"""Convolutions of 3x3 windows become Winograd's where that is estimated to be faster.
+
+The estimate is in processor cycles of one core and counts what the machine must do: multiply-adds at the rate of its vectors,
+loads, stores and additions of the transforms, and weights that come from memory, of which Winograd has more (4 times as many
+with tiles of 4). So few channels and small maps stay as they are: there transforms or weights cost more than is saved.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, cast
+
+import numpy as np
+
+from aotc import ops
+from aotc.ir.expr import Call, Expr, Function, Module, Parameter
+from aotc.ir.types import TensorType
+from aotc.ir.visitor import all_functions, calls_of, post_order, rewrite_module
+from aotc.ops.winograd import KERNEL, TILES, transform_weight
+from aotc.passes.options import Options
+from aotc.passes.weights import Weights, array_of
+from aotc.targets.base import Target
+
+EFFICIENCY = 0.85
+"""Share of the peak rate of multiply-adds that kernels reach."""
+TRANSFORM_INSTRUCTIONS = {2: (90, 80), 4: (270, 240)}
+"""Instructions for a vector of channels of an input tile and of an output tile, by tile; as many as two of them run in a cycle."""
+MARGIN = 0.9
+"""Winograd's estimate must be less than this part of the direct one."""
+
+
+@dataclass(frozen=True, slots=True)
+class Layer:
+    """What the estimate depends on: the sizes of the result, channels with their filling, products of the batch."""
+
+    rows: int
+    columns: int
+    channels: int
+    outputs: int
+    batch: int
+
+
+def choose_winograd(module: Module, options: Options) -> Module:
+    """Blocked float32 convolutions of one group with constant weights of 3x3, stride 1, no dilation and known sizes."""
+    if options.target is None:
+        return module
+    target, weights = options.target, Weights(module)
+    return rewrite_module(module, lambda node: _chosen(node, target, weights))
+
+
+def _chosen(node: Expr, target: Target, weights: Weights) -> Expr | None:
+    layer = _layer(node)
+    if layer is None:
+        return None
+    tile = choose_tile(layer, target)
+    if tile is None:
+        return None
+    conv = cast(Call, node)
+    attrs: Any = conv.attrs
+    x, weight = conv.args
+    blocked = cast(np.ndarray, array_of(weight))
+    changed = weights.derive([weight], f"winograd{tile}", lambda: transform_weight(_plain(blocked), tile, attrs.channel_block))
+    return ops.winograd_conv(x, changed, tile=tile, padding=attrs.padding, out_channels=attrs.out_channels, origin=node.origin)
+
+
+def _layer(node: Expr) -> Layer | None:
+    if not ops.conv.is_call(node):
+        return None
+    conv = cast(Call, node)
+    attrs: Any = conv.attrs
+    x, result = (cast(TensorType, expr.type) for expr in (conv.args[0], conv))
+    weight = array_of(conv.args[1])
+    if not attrs.channel_block or weight is None or weight.ndim != 6 or x.dtype != "float32":
+        return None
+    if weight.shape[2:4] != (KERNEL, KERNEL) or attrs.strides != (1, 1) or attrs.dilation != (1, 1) or max(attrs.padding) >= KERNEL:
+        return None
+    rows, columns = result.shape[2:4]
+    if not isinstance(rows, int) or not isinstance(columns, int) or weight.shape[4] < attrs.channel_block:
+        return None
+    batch = result.shape[0] if isinstance(result.shape[0], int) else 1
+    return Layer(rows, columns, weight.shape[1] * weight.shape[4], weight.shape[0] * weight.shape[5], batch)
+
+
+def choose_tile(layer: Layer, target: Target) -> int | None:
+    """The tile of least estimated time, or ``None`` where no tile is better than direct sums."""
+    if min(layer.rows, layer.columns, layer.batch) < 1:
+        return None
+    found = {tile: winograd_cycles(layer, tile, target) for tile in TILES}
+    best = min(TILES, key=found.__getitem__)
+    return best if found[best] < MARGIN * direct_cycles(layer, target) else None
+
+
+def direct_cycles(layer: Layer, target: Target) -> float:
+    weights = KERNEL**2 * layer.channels * layer.outputs
+    return max(_products(weights, layer.batch * layer.rows * layer.columns, target), 4 * weights / target.memory_bytes)
+
+
+def winograd_cycles(layer: Layer, tile: int, target: Target) -> float:
+    tiles = layer.batch * -(-layer.rows // tile) * -(-layer.columns // tile)
+    weights = (tile + 2) ** 2 * layer.channels * layer.outputs
+    vectors = tiles / target.lanes("float32")
+    into, out = TRANSFORM_INSTRUCTIONS[tile]
+    transforms = vectors * (into * layer.channels + out * layer.outputs) / 2
+    return transforms + max(_products(weights, tiles, target), 4 * weights / target.memory_bytes)
+
+
+def _products(weights: int, uses: int, target: Target) -> float:
+    """Each weight is multiplied ``uses`` times. A vector of them is loaded once for a few uses, so with one or two uses loads
+    take longer than multiplying."""
+    return weights / target.lanes("float32") * max(uses / (EFFICIENCY * target.multiply_adds), 1.0)
+
+
+def _plain(w: np.ndarray) -> np.ndarray:
+    """[O / b, C / b', 3, 3, b', b] as [O, C, 3, 3], filling included."""
+    moved = np.moveaxis(w, (5, 4), (1, 3))
+    return moved.reshape(moved.shape[0] * moved.shape[1], moved.shape[2] * moved.shape[3], *moved.shape[4:])
+
+
+def added_bytes(module: Module) -> dict[str, int]:
+    """By layer, the bytes by which Winograd's weights are larger than those of direct sums. Weights that several layers share
+    count for the first."""
+    found: dict[str, int] = {}
+    seen: set[Expr] = set()
+    for function in all_functions(module):
+        for node in post_order(function.body):
+            inside = node.op if isinstance(node, Call) and isinstance(node.op, Function) else None
+            for call in calls_of(inside.body, ["winograd_conv"]) if inside else []:
+                weight = node.args[inside.params.index(call.args[1])]  # type: ignore[union-attr, arg-type]
+                if not isinstance(weight, Parameter) or weight in seen:
+                    continue
+                seen.add(weight)
+                more = weight.data.nbytes - weight.data.nbytes // weight.data.shape[1] * KERNEL**2
+                name = call.origin or weight.name
+                found[name] = found.get(name, 0) + more
+    return found

@@ -1,0 +1,79 @@
+"""Winograd convolutions against torch: odd shapes, paddings, epilogues, ranges of tasks."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+
+from aotc import ops, targets
+from aotc.ir.dims import symbol
+from aotc.ir.expr import Expr, Var
+from aotc.lowering.kernel import lower_function
+from aotc.lowering.ops.winograd import transform_input, transform_output
+from aotc.ops.winograd import INPUT_TRANSFORMS, OUTPUT_TRANSFORMS, transform_weight
+from tests.lowering.harness import Runner, function_of, var
+from tests.lowering.test_conv import agrees, blocked, plain
+
+RNG = np.random.default_rng(0)
+
+# input channels, output channels, block, size, padding (begins, ends)
+CASES = {
+    "square": (16, 16, 8, (14, 14), (1, 1, 1, 1)),
+    "odd": (16, 24, 8, (7, 9), (1, 1, 1, 1)),
+    "no padding": (8, 8, 8, (12, 11), (0, 0, 0, 0)),
+    "asymmetric padding": (8, 16, 8, (6, 5), (0, 2, 1, 0)),
+    "full padding": (8, 8, 8, (5, 8), (2, 2, 2, 2)),
+    "one pixel": (8, 8, 8, (1, 1), (1, 1, 1, 1)),
+    "one row": (8, 8, 8, (1, 30), (1, 1, 1, 1)),
+    "filled channels": (16, 13, 8, (10, 10), (1, 1, 1, 1)),
+    "block of 4": (8, 12, 4, (8, 9), (1, 1, 1, 1)),
+    "block of 16": (16, 32, 16, (8, 9), (1, 1, 1, 1)),
+    "many tiles": (8, 8, 8, (57, 62), (1, 1, 1, 1)),
+    "many channels": (256, 64, 8, (13, 13), (1, 1, 1, 1)),
+}
+
+
+def expected(x: np.ndarray, w: np.ndarray, padding: tuple[int, ...]) -> np.ndarray:
+    top, left, bottom, right = padding
+    image = torch.nn.functional.pad(torch.from_numpy(x).double(), (left, right, top, bottom))
+    return torch.nn.functional.conv2d(image, torch.from_numpy(w).double()).numpy()
+
+
+def conv(n: object, c: int, o: int, block: int, size: tuple[int, int], padding: tuple[int, ...], tile: int) -> tuple[Expr, Var, Var]:
+    data = var("x", "float32", n, c // block, *size, block)  # type: ignore[arg-type]
+    weight = var("u", "float32", -(-o // block), (tile + 2) ** 2, c, block)
+    return ops.winograd_conv(data, weight, tile=tile, padding=padding, out_channels=o), data, weight
+
+
+@pytest.mark.parametrize("tile", [2, 4])
+@pytest.mark.parametrize("name", CASES)
+def test_shapes(name: str, tile: int) -> None:
+    c, o, block, size, padding = CASES[name]
+    x, w = RNG.standard_normal((2, c, *size), np.float32), RNG.standard_normal((o, c, 3, 3), np.float32)
+    body, data, weight = conv(2, c, o, block, size, padding, tile)
+    function = function_of(body, data, weight)
+    (result,) = Runner(function, lower_function(function, targets.get("host")))(blocked(x, block), transform_weight(w, tile, block))
+    agrees(plain(result)[:, :o], expected(x, w, padding))
+
+
+@pytest.mark.parametrize("tile", [2, 4])
+def test_epilogue_in_place_with_any_batch_and_any_ranges(tile: int) -> None:
+    """A bias, a residual that the result overwrites, relu; the same bits however the tasks are cut."""
+    size, padding = (15, 14), (1, 1, 1, 1)
+    body, data, weight = conv(symbol("n"), 16, 16, 8, size, padding, tile)
+    bias, other = var("bias", "float32", 1, 2, 1, 1, 8), var("other", "float32", symbol("n"), 2, *size, 8)
+    function = function_of(ops.relu(ops.add(ops.add(body, bias), other)), data, weight, bias, other)
+    x, w = RNG.standard_normal((3, 16, *size), np.float32), RNG.standard_normal((16, 16, 3, 3), np.float32)
+    b, r = RNG.standard_normal((1, 2, 1, 1, 8), np.float32), RNG.standard_normal((3, 16, *size), np.float32)
+    runner = Runner(function, lower_function(function, targets.get("host")))
+    arrays = [blocked(x, 8), transform_weight(w, tile, 8), b, blocked(r, 8)]
+    results = [runner(*arrays, symbols={"n": 3}, workers=workers)[0] for workers in (1, 2, 5)]
+    agrees(plain(results[0]), np.maximum(expected(x, w, padding) + b.reshape(1, 16, 1, 1) + r, 0))
+    assert all(np.array_equal(results[0], result) for result in results[1:])
+
+
+@pytest.mark.parametrize("tile", [2, 4])
+def test_formulas_are_the_matrices(tile: int) -> None:
+    for formula, matrix in ((transform_input, INPUT_TRANSFORMS[tile]), (transform_output, OUTPUT_TRANSFORMS[tile])):
+        np.testing.assert_allclose(np.array(formula(tile, list(np.eye(tile + 2)))), matrix, rtol=1e-15)
