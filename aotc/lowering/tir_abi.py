@@ -26,6 +26,7 @@ from aotc.errors import BuildError
 from aotc.ir.dims import Dim
 from aotc.ir.types import TensorType
 from aotc.lowering.compiled import CompiledFunction, CompiledKernel, Operand
+from aotc.lowering.flatten import flat
 from aotc.lowering.object_file import check_symbols, strip
 from aotc.lowering.scope import DimScope
 from aotc.targets import Target
@@ -141,10 +142,9 @@ def _lower_blocks(func: tirx.PrimFunc, llvm: tvm.target.Target) -> tirx.PrimFunc
     passes = [
         _T.BindTarget(llvm.with_host(llvm)),
         _S.CanonicalizeLoop(), _S.LowerInitBlock(), _S.PlanAndUpdateBufferAllocationLocation(), _S.ConvertBlocksToOpaque(),
-        _S.CompactBufferAllocation(), _S.LowerMatchBuffer(), _S.StmtSimplify(), _S.LowerOpaqueBlock(), _T.FlattenBuffer(),
-        _T.NarrowDataType(32),
+        _S.CompactBufferAllocation(), _S.LowerMatchBuffer(), _S.StmtSimplify(), _S.LowerOpaqueBlock(),
     ]  # fmt: skip
-    return _run(passes, func)
+    return _run([_T.StmtSimplify(), _T.NarrowDataType(32)], flat(_run(passes, func)))
 
 
 def _lower_loops(func: tirx.PrimFunc, llvm: tvm.target.Target) -> tirx.PrimFunc:

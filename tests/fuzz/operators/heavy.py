@@ -98,6 +98,8 @@ def lp_pool(g: Builder) -> object:
     a = _image(g, g.choose((1, 2, 3)))
     window = _window(g, a)
     window.pop("dilations", None)
+    if str(window.get("auto_pad", "")).startswith("SAME") and any(k < s for k, s in zip(window["kernel_shape"], window["strides"])):
+        raise Skip  # ONNX Runtime then pads by less than nothing, and so begins within the image, here alone
     return g.node("LpPool", [a], p=g.choose((2, 1, 3)), **window)
 
 
