@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import typer
 
-from aotc.cli import bench, build, check, compare, inspect, opt, profile, run, targets
+from aotc.cli import bench, build, check, compare, inspect, opt, profile, run, targets, tune
 from aotc.cli.common import reporting_errors, set_up
 
 COMMANDS: dict[str, Callable[..., None]] = {
@@ -14,6 +14,8 @@ COMMANDS: dict[str, Callable[..., None]] = {
     "run": run.run,
     "bench": bench.bench,
     "profile": profile.profile,
+    "tune": tune.tune,
+    "board": tune.board,
     "inspect": inspect.inspect,
     "check": check.check,
     "compare": compare.compare,

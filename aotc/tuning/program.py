@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import hashlib
 import os
+import shutil
 import tempfile
 from pathlib import Path
 
 from aotc.cache_dir import cache_dir
+from aotc.errors import BuildError
 from aotc.packaging.link import CSRC
 from aotc.packaging.toolchain import ZigToolchain
 from aotc.targets import Target
@@ -32,3 +34,16 @@ def board_program(target: Target) -> Path:
             tools.build_program(SOURCES, made, options)
             os.replace(made, program)
     return program
+
+
+def write_program(target: Target, output: Path) -> None:
+    """A copy of the program that may be carried to the board. Raises BuildError."""
+    program = board_program(target)
+    beside = output.with_name(f".{output.name}.{os.getpid()}")
+    try:
+        shutil.copyfile(program, beside)
+        beside.chmod(0o755)
+        os.replace(beside, output)
+    except OSError as error:
+        beside.unlink(missing_ok=True)
+        raise BuildError(f"{output} cannot be written: {error.strerror}; choose another --output") from error

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -78,10 +78,12 @@ def tune(
     network: bool = True,
     jobs: int | None = None,
     tell: Tell = lambda event: None,
+    found: Callable[[int, int], None] = lambda layers, known: None,
+    stage: Callable[[str], None] = lambda text: None,
 ) -> Report:
     """Tune a model and keep what is found in ``output``, which may exist: its entries stay, and functions that it knows are not
     measured ``again`` unless asked for. ``boards`` are addresses; without any, this machine measures. ``sizes`` are those of dims that
-    only a run tells. ``network``: compare the whole model at the end and take back what is slower there.
+    only a run tells. ``network``: compare the whole model at the end and take back what is slower there. ``tell``, ``found`` and ``stage`` hear of the progress.
 
     Raises what an import raises, InvalidOption, BuildError, and RuntimeFailure where nothing can be measured at all.
     """
@@ -89,17 +91,20 @@ def tune(
     entries = read_tuning(path) if path.exists() else {}
     write_tuning(path, entries)  # a path that cannot be written is to be known before the first minute
     model = sized(source.module(target), sizes or {})
+    stage("building the untuned kernels")
     compiled = compile_untuned(model, target, jobs)
-    found = layers(model, compiled, target)
-    untuned = {layer.key: compiled[layer.function] for layer in found}
-    waiting = [layer for layer in found if again or not is_known(entries.get(layer.key), untuned[layer.key])]
+    tunable = layers(model, compiled, target)
+    untuned = {layer.key: compiled[layer.function] for layer in tunable}
+    waiting = [layer for layer in tunable if again or not is_known(entries.get(layer.key), untuned[layer.key])]
+    found(len(tunable), len(tunable) - len(waiting))
     with Workers() as workers, _opened(boards, target) as opened:
         session = Session(Compiler(target, jobs, workers), path, effort, untuned, entries, tell, list(waiting))
         session.run(opened)
-        whole = _whole(model, session, opened, found, jobs) if network and not session.waiting else _Whole(note=_why_not(network))
+        stage("comparing the whole model")
+        whole = _whole(model, session, opened, tunable, jobs) if network and not session.waiting else _Whole(note=_why_not(network))
     measured = tuple(layer.key for layer in waiting if layer not in session.waiting and layer.key not in session.failed)
     return Report(
-        path, target, tuple(found), session.entries, measured, session.failed, tuple(session.waiting), tuple(session.lost),
+        path, target, tuple(tunable), session.entries, measured, session.failed, tuple(session.waiting), tuple(session.lost),
         whole.reverted, whole.comparisons, whole.note,
     )  # fmt: skip
 
