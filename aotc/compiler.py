@@ -36,6 +36,7 @@ from aotc.packaging.operator_source import compile_sources, is_source
 from aotc.packaging.planfile import write_plan
 from aotc.packaging.stubs import stub_source
 from aotc.packaging.weights_file import weights_path, write_weights
+from aotc.passes.choose_winograd import winograd_growth
 from aotc.passes.pipeline import optimise
 from aotc.targets import Target
 from aotc.version import __version__
@@ -50,7 +51,9 @@ Progress = Callable[[str, int, int], None]
 @dataclass(frozen=True)
 class BuildReport:
     """What a build made. Sizes are bytes; ``arena_size`` and ``arena_lower_bound`` are ``None`` where they depend on the
-    shapes of the inputs; ``weights_file`` is the file of weights beside the output, where they are too large for it. ``kernels_tuned`` are those whose choices come from a tuning file. ``seconds`` has the time of each stage; ``notes`` are what the user should know."""
+    shapes of the inputs; ``weights_file`` is the file of weights beside the output, where they are too large for it. ``kernels_tuned`` are those whose choices come from a tuning file.
+    ``winograd_growth`` has, by layer, by how much Winograd convolution makes its weights larger. ``seconds`` has the time of each
+    stage; ``notes`` are what the user should know."""
 
     output: Path
     target: Target
@@ -65,6 +68,7 @@ class BuildReport:
     notes: tuple[str, ...] = field(default=())
     weights_file: Path | None = None
     kernels_tuned: int = 0
+    winograd_growth: Mapping[str, int] = field(default_factory=dict)
 
 
 def compile(
@@ -84,6 +88,7 @@ def compile(
     states: Mapping[str, str] | None = None,
     versions: Sequence[Mapping[str, Sequence[int]]] = (),
     tuning: str | os.PathLike[str] | None = None,
+    winograd: bool = True,
     progress: Progress | None = None,
 ) -> BuildReport:
     """Compile ``model`` into the shared library ``output``.
@@ -102,7 +107,8 @@ def compile(
     beside the general one; it runs where the inputs have exactly these shapes, and shares the weights.
 
     ``tuning`` is a file that ``aotc tune`` wrote: kernels are then as it found them to be fastest. No such file is read unless it
-    is named here, since the output depends on it.
+    is named here, since the output depends on it. ``winograd=False`` forbids Winograd convolutions, whose weights are larger and
+    whose results differ a little from those of direct sums: then the file has no weights but the model's own.
 
     Raises InvalidModel, UnsupportedModel, InvalidOption or BuildError; then nothing is written.
     """
@@ -114,7 +120,7 @@ def compile(
     with cache_beside(output):
         module = clock("import", lambda: imported(model, EntryPoint(model, args, dynamic_shapes, inputs), states or {}, operators))
         module = with_versions(module, versions)
-        module = clock("optimise", lambda: optimise(module, chosen))
+        module = clock("optimise", lambda: optimise(module, chosen, () if winograd else ("choose_winograd",)))
         functions, in_place = primitive_functions(module), choose_in_place(module)
         count, tuned = _KernelCount(clock.progress), selections(database, functions, chosen)
         kernels = clock("kernels", lambda: compile_kernels(functions, chosen, jobs, count, in_place, tuned))
@@ -128,6 +134,7 @@ def compile(
         output, chosen, linked, entry.arena_size, entry.arena_lower_bound, planned.weights_size, len(entry.steps),
         count.built, distinct - count.built, clock.seconds, (*_notes(chosen, device), *_tuning_notes(tuning, tuned)),
         weights_path(output) if linked.weights_beside else None, len({id(kernels[function]) for function in tuned}),
+        winograd_growth(module),
     )  # fmt: skip
 
 

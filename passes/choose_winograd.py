@@ -7,13 +7,14 @@ with tiles of 4). So few channels and small maps stay as they are: there transfo
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, cast
 
 import numpy as np
 
 from aotc import ops
-from aotc.ir.expr import Call, Expr, Function, Module, Parameter
+from aotc.ir.expr import Call, Expr, Function, Module, Parameter, Var
 from aotc.ir.types import TensorType
 from aotc.ir.visitor import all_functions, calls_of, post_order, rewrite_module
 from aotc.ops.winograd import KERNEL, TILES, transform_weight
@@ -116,20 +117,26 @@ def _plain(w: np.ndarray) -> np.ndarray:
     return moved.reshape(moved.shape[0] * moved.shape[1], moved.shape[2] * moved.shape[3], *moved.shape[4:])
 
 
-def added_bytes(module: Module) -> dict[str, int]:
-    """By layer, the bytes by which Winograd's weights are larger than those of direct sums. Weights that several layers share
-    count for the first."""
+def winograd_growth(module: Module) -> dict[str, int]:
+    """By layer, the bytes by which Winograd's weights make the weights of a fused module larger. Those that several layers
+    share count for the first; where something else needs the direct form too, all bytes count."""
+    bodies = [function.body for function in all_functions(module)]
+    names = {node.name for node in post_order(*bodies) if isinstance(node, Parameter)}
     found: dict[str, int] = {}
     seen: set[Expr] = set()
-    for function in all_functions(module):
-        for node in post_order(function.body):
-            inside = node.op if isinstance(node, Call) and isinstance(node.op, Function) else None
-            for call in calls_of(inside.body, ["winograd_conv"]) if inside else []:
-                weight = node.args[inside.params.index(call.args[1])]  # type: ignore[union-attr, arg-type]
-                if not isinstance(weight, Parameter) or weight in seen:
-                    continue
-                seen.add(weight)
-                more = weight.data.nbytes - weight.data.nbytes // weight.data.shape[1] * KERNEL**2
-                name = call.origin or weight.name
-                found[name] = found.get(name, 0) + more
+    for layer, weight in _winograd_weights(bodies):
+        if weight not in seen:
+            seen.add(weight)
+            direct = 0 if weight.name.rpartition("~")[0] in names else weight.data.nbytes // weight.data.shape[1] * KERNEL**2
+            found[layer] = found.get(layer, 0) + weight.data.nbytes - direct
     return found
+
+
+def _winograd_weights(bodies: Sequence[Expr]) -> Iterator[tuple[str, Parameter]]:
+    for node in post_order(*bodies):
+        if not isinstance(node, Call) or not isinstance(node.op, Function):
+            continue
+        for conv in calls_of(node.op.body, ["winograd_conv"]):
+            weight = node.args[node.op.params.index(cast(Var, conv.args[1]))]
+            if isinstance(weight, Parameter):
+                yield conv.origin or weight.name, weight

@@ -70,6 +70,13 @@ def build(
             "--tuning", metavar="FILE", help="Build kernels as `aotc tune` found them to be fastest. No file is read unless named here."
         ),
     ] = None,
+    winograd: Annotated[
+        bool,
+        typer.Option(
+            "--winograd/--no-winograd",
+            help="Use Winograd convolution where it is estimated to be faster. Its weights make the file larger; the report says by how much.",
+        ),
+    ] = True,
     as_json: AsJson = False,
 ) -> None:
     """Compile a model, or several as the entry points of one file, into one shared library.
@@ -103,6 +110,7 @@ def build(
             versions=parse_versions(shapes),
             states=one_per_name(states or [], "=", "--state"),
             tuning=tuning,
+            winograd=winograd,
             progress=progress,
         )
     facts = build_facts(report, time.perf_counter() - started)
@@ -124,6 +132,7 @@ def build_facts(report: BuildReport, seconds: float) -> dict[str, Any]:
         "size": Path(report.output).stat().st_size,
         "weights": report.weights_size,
         "weights_file": None if report.weights_file is None else str(report.weights_file),
+        "winograd_growth": dict(report.winograd_growth),
         "arena": report.arena_size,
         "arena_lower_bound": report.arena_lower_bound,
         "steps": report.steps,
@@ -147,6 +156,8 @@ def _print_summary(facts: dict[str, Any]) -> None:
         table.add_row("size", f"{bytes_text(facts['size'])}, of it weights {bytes_text(facts['weights'])}")
     else:
         table.add_row("size", f"{bytes_text(facts['size'])}, weights {bytes_text(facts['weights'])} beside it in {facts['weights_file']}")
+    for number, (layer, size) in enumerate(facts["winograd_growth"].items()):
+        table.add_row("" if number else "Winograd adds", f"{bytes_text(size)} for {layer}")
     arena = bytes_text(facts["arena"])
     if facts["arena"] is not None:
         arena += f"; no plan can do with less than {bytes_text(facts['arena_lower_bound'])}"
