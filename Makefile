@@ -6,7 +6,7 @@ JOBS ?= 2
 PYTEST_ARGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test lint format types sanitizers bench clean
+.PHONY: help setup demo test lint format types sanitizers bench peers clean
 
 help: ## list the targets
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*##/\t/' | expand -t 14
@@ -53,7 +53,10 @@ sanitizers: setup ## run the runtime's tests under the address, undefined-behavi
 	PYTHON=$(CURDIR)/$(BIN)/python sh tests/runtime/run_sanitizers.sh
 
 bench: setup ## measure aotc beside ONNX Runtime on this machine
-	$(BIN)/python -m benchmarks
+	$(BIN)/python -m benchmarks.peers --engines aotc,onnxruntime
+
+peers: setup ## measure aotc beside seven other engines, which takes hours the first time
+	$(BIN)/python -m benchmarks.peers --resume --page docs/benchmarks.md
 
 clean: ## remove what the build and the tests wrote, .venv excepted
 	rm -rf build .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -1,3 +1,1 @@
-"""``make bench``: aotc beside ONNX Runtime on this machine, in one run, written to benchmarks/results.md."""
-
-from __future__ import annotations
+"""Measurements that take longer than tests: ``benchmarks.peers`` beside other engines, ``benchmarks.large_model`` of memory."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -9,21 +11,24 @@ import numpy as np
 
 @dataclass(frozen=True)
 class Ratio:
-    """How many times as long the other engine takes (above 1: aotc is faster), with a 95 % bootstrap interval over rounds.
-
-    ``median`` is the median over rounds of the ratio of the round's medians; ``minimum`` the ratio of the smallest times.
-    """
+    """Ours over theirs (below 1: ours is faster): the median over rounds, and the 95 % bootstrap interval of that median."""
 
     median: float
     low: float
     high: float
-    minimum: float
 
 
-def ratio(ours: list[list[float]], theirs: list[list[float]], samples: int = 2000) -> Ratio:
-    """From the times of each round, ``ours[i]`` and ``theirs[i]`` having been measured one after the other."""
-    rounds = np.array([np.median(b) / np.median(a) for a, b in zip(ours, theirs, strict=True)])
-    random = np.random.default_rng(0)
-    drawn = np.median(random.choice(rounds, (samples, len(rounds))), axis=1)
+def ratio(ours: Mapping[str, float], theirs: Mapping[str, float], samples: int = 2000) -> Ratio:
+    """From one time of each round, by the round's name; rounds that only one of them has do not count. Raises ValueError if they
+    share none."""
+    rounds = np.array([ours[number] / theirs[number] for number in sorted(set(ours) & set(theirs), key=int)])
+    if not rounds.size:
+        raise ValueError("no round has times of both")
+    drawn = np.median(np.random.default_rng(0).choice(rounds, (samples, rounds.size)), axis=1)
     low, high = np.percentile(drawn, [2.5, 97.5])
-    return Ratio(float(np.median(rounds)), float(low), float(high), min(map(min, theirs)) / min(map(min, ours)))
+    return Ratio(float(np.median(rounds)), float(low), float(high))
+
+
+def geometric_mean(values: Iterable[float]) -> float:
+    logarithms = [math.log(value) for value in values]
+    return math.exp(sum(logarithms) / len(logarithms))

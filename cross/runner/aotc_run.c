@@ -1,7 +1,7 @@
 /* Runs any built file on the board, or under qemu: inputs from .npy files or random, outputs to .npy files, times to stdout.
  *
  *     aotc_run model.so [--input NAME=FILE.npy]... [--shape NAME=1x3x224x224]... [--random-seed N] [--output-dir DIR]
- *              [--threads N] [--runs N] [--profile]
+ *              [--threads N] [--runs N] [--profile] [--memory]
  *
  * An input that no --input names is filled with random numbers; a dim that is known only at run time is then its least value, at least
  * 1, unless --shape gives it. Exit status: 0, 1 when opening or running failed, 2 for a wrong command line. */
@@ -25,12 +25,12 @@ typedef struct options {
     uint64_t seed;
     uint32_t threads;
     long runs;
-    int profile;
+    int profile, memory;
 } options;
 
 static void usage(const char *reason, const char *what) {
     fprintf(stderr, "aotc_run: %s%s\nusage: aotc_run model.so [--input NAME=FILE.npy]... [--shape NAME=1x3x224x224]... [--random-seed N]\n"
-                    "                [--output-dir DIR] [--threads N] [--runs N] [--profile]\n", reason, what);
+                    "                [--output-dir DIR] [--threads N] [--runs N] [--profile] [--memory]\n", reason, what);
     exit(2);
 }
 
@@ -51,6 +51,10 @@ static options parse(int count, char **words) {
         const char *word = words[i];
         if (strcmp(word, "--profile") == 0) {
             out.profile = 1;
+            continue;
+        }
+        if (strcmp(word, "--memory") == 0) {
+            out.memory = 1;
             continue;
         }
         if (word[0] != '-') {
@@ -176,6 +180,22 @@ static void print_profile(aotc_session_t *session) {
     }
 }
 
+/* What the process holds in memory and has held at most, by the kernel's count, and what of it is the model's. */
+static void print_memory(aotc_session_t *session) {
+    aotc_error error;
+    aotc_memory_info memory = {.size = sizeof memory};
+    if (aotc_get_memory_info(session, &memory, &error)) die(error.message);
+    FILE *status = fopen("/proc/self/status", "r");
+    char line[256];
+    long kilobytes;
+    while (status && fgets(line, sizeof line, status)) {
+        if (sscanf(line, "VmHWM: %ld", &kilobytes) == 1) printf("peak_resident_bytes %ld\n", kilobytes * 1024);
+        if (sscanf(line, "VmRSS: %ld", &kilobytes) == 1) printf("resident_bytes %ld\n", kilobytes * 1024);
+    }
+    if (status) fclose(status);
+    printf("weights_bytes %" PRIu64 "\nsession_bytes %" PRIu64 "\nlargest_live_bytes %" PRIu64 "\n", memory.weights, memory.total, memory.lower_bound);
+}
+
 int main(int count, char **words) {
     options choice = parse(count, words);
     aotc_error error;
@@ -214,6 +234,7 @@ int main(int count, char **words) {
     }
     printf("load_ms %.3f\nfirst_run_ms %.3f\n", opened - begin, ran - first);
     if (choice.runs > 1) printf("mean_run_ms %.3f\nbest_run_ms %.3f\n", (later - ran) / (double)(choice.runs - 1), best);
+    if (choice.memory) print_memory(session);
     if (choice.profile) print_profile(session);
     if (choice.output_dir) write_outputs(model, session, choice.output_dir);
 

@@ -1,0 +1,1 @@
+"""aotc beside other inference engines, in one interleaved run: ``python -m benchmarks.peers --help``."""

@@ -1,0 +1,64 @@
+"""aotc itself, as it comes and tuned for this machine."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from benchmarks.peers.engine import Engine, Run
+
+ROOT = Path(__file__).resolve().parents[3]
+
+
+class Aotc(Engine):
+    name, title, packages = "aotc", "aotc", ("aotc",)
+    modules = ("aotc",)
+    runtime = ()  # all is in the file
+    artefacts = ("model.so*",)
+
+    @classmethod
+    def sources(cls) -> tuple[Path, ...]:
+        return tuple(ROOT / folder for folder in ("aotc", "passes", "targets"))
+
+    def build(self) -> dict[str, Any]:
+        """With a kernel cache that is empty but for the linker's files, which depend on no model."""
+        import aotc
+        from aotc.packaging.toolchain import ZigToolchain
+        from aotc.targets import get
+        from tests.zoo.cache import empty_build_cache
+
+        host = get("host")
+        ZigToolchain(host.triple, host.glibc).stubs()
+        with tempfile.TemporaryDirectory() as folder:
+            os.environ["AOTC_CACHE_DIR"] = str(empty_build_cache(Path(folder)))
+            report = aotc.compile(str(self.job.onnx), output=self.job.folder / "model.so")
+        return {
+            "compile_seconds": sum(report.seconds.values()),
+            "packed_weights": report.weights_size,
+            "largest_live": report.arena_lower_bound,
+        }
+
+    def load(self) -> Run:
+        import aotc
+
+        session = aotc.load(self.job.folder / "model.so").session(num_threads=self.job.threads)
+
+        def run(x: np.ndarray) -> np.ndarray:
+            (result,) = session.run({"x": x}, copy=False).values()
+            array: np.ndarray = result
+            return array
+
+        return run
+
+
+class AotcTuned(Aotc):
+    name, title, optional = "aotc-tuned", "aotc, tuned", True
+
+    @classmethod
+    def missing(cls) -> str | None:
+        return None if importlib.util.find_spec("aotc.tuning") else "this version of aotc has no `aotc tune`"
