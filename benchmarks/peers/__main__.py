@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import time
 from enum import Enum
 from pathlib import Path
@@ -13,12 +12,13 @@ import typer
 from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
 from aotc.cli.common import console
+from aotc.measure.calibration import peak
 from benchmarks.peers import builds, venvs
 from benchmarks.peers.builds import ROOT, Place
 from benchmarks.peers.chart import chart
 from benchmarks.peers.engine import Engine
 from benchmarks.peers.engines import ENGINES, OURS
-from benchmarks.peers.machine import peak, processor
+from benchmarks.peers.machine import processor
 from benchmarks.peers.models import MODELS, prepare
 from benchmarks.peers.own import footprint
 from benchmarks.peers.page import milliseconds, page
@@ -41,7 +41,7 @@ class Session:
     ) -> None:
         self.place, self.path, self.engines, self.models, self.threads = place, path, engines, models, threads
         self.results = Results.read(path)
-        self.results.machine = {"processor": processor(), "cores": os.cpu_count()}
+        self.results.processor = processor()
         self.progress, self.task = progress, progress.add_task("starting")
 
     def tell(self, text: str) -> None:
@@ -78,7 +78,7 @@ class Session:
         keys, old = {name: facts["key"] for name, facts in told.items()}, self.results.groups.get(f"{model} {threads}")
         if resume and old is not None and old["keys"] == keys and old["rounds"] >= plan.rounds:
             return
-        self.results.peaks[str(threads)] = self._peak(threads)
+        self.results.peaks[str(threads)] = peak(threads)
         built = {name: engine for name, engine in self.engines.items() if "error" not in told[name]}
         files = self.files(model)
         found = measure_group(built, model, threads, files, self.place, plan, lambda text: self.tell(f"{model}, {threads} threads: {text}"))
@@ -91,11 +91,6 @@ class Session:
             self.results.own[model] = footprint(self.place.build(ENGINES[OURS[0]], model, threads) / "model.so", files)
         self.results.write(self.path)
         show(self.results, model, threads)
-
-    def _peak(self, threads: int) -> dict[str, float]:
-        """The best seen so far: other work can only make it less."""
-        old, new = self.results.peaks.get(str(threads), {}), peak(threads, self.place.tools)
-        return {name: max(value, old.get(name, 0.0)) for name, value in new.items()}
 
 
 def show(results: Results, model: str, threads: int) -> None:

@@ -5,12 +5,13 @@ from __future__ import annotations
 import math
 from html import escape
 
+from benchmarks.chart import Axis
 from benchmarks.peers.engines import ENGINES, OURS
 from benchmarks.peers.results import Results, fastest_peer, median
 
 COLOURS = ("#d62728", "#ff9896", "#1f77b4", "#2ca02c", "#9467bd", "#8c564b", "#e377c2", "#7f7f7f", "#bcbd22", "#17becf", "#393b79")
 ROW, LEFT, WIDTH, TOP = 34, 130, 640, 30
-SHORTEST, LONGEST = 0.4, 64.0  # what is further is drawn at the end
+AXIS = Axis("", 0.4, 64.0, (0.5, 1, 2, 4, 8, 16, 32, 64), log=True)  # what is further is drawn at the end
 
 
 def chart(results: Results, threads: int) -> str:
@@ -26,7 +27,7 @@ def chart(results: Results, threads: int) -> str:
         f'<rect width="{LEFT + WIDTH + 30}" height="{height}" fill="white"/>',
         f'<text x="{LEFT}" y="16">Time over the fastest peer\'s, {threads} thread{"s" if threads > 1 else ""} (left is faster)</text>',
     ]
-    for mark in (0.5, 1, 2, 4, 8, 16, 32, 64):
+    for mark in AXIS.ticks:
         x = _x(mark)
         colour, width = ("#444444", 1.5) if mark == 1 else ("#cccccc", 1)
         lines.append(f'<line x1="{x:.1f}" y1="{TOP}" x2="{x:.1f}" y2="{bottom}" stroke="{colour}" stroke-width="{width}"/>')
@@ -52,6 +53,4 @@ def chart(results: Results, threads: int) -> str:
 
 
 def _x(value: float) -> float:
-    """Where a ratio lies on the axis."""
-    inside = min(max(value, SHORTEST), LONGEST)
-    return LEFT + WIDTH * math.log(inside / SHORTEST) / math.log(LONGEST / SHORTEST)
+    return AXIS.place(value, LEFT, LEFT + WIDTH)

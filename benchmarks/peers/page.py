@@ -41,7 +41,7 @@ def _head(results: Results) -> list[str]:
     return [
         "# aotc beside other engines",
         "",
-        f"Made by `python -m benchmarks.peers` on {' and '.join(dates)}: {results.machine['processor']}, {results.machine['cores']} cores. Batch 1, float32, "
+        f"Made by `python -m benchmarks.peers` on {' and '.join(dates)}: {results.processor}. Batch 1, float32, "
         f"{' or '.join(rounds)} for each engine. All engines of a model and a number of threads run interleaved, each in a process of its own "
         "that is stopped while another one is measured. A time is the median over rounds of a round's median; a ratio is the median over rounds of the "
         "ratio within the round, in brackets its 95 % bootstrap interval. Times vary with the machine: read the ratios.",
@@ -85,18 +85,15 @@ def _summary(results: Results) -> list[str]:
         text += f", tuned **{geometric_mean(tuned_ratios):.2f}**"
     text += f". aotc is slower than the fastest peer in {sum(each > 1 for each in ratios)} of {len(ratios)} rows"
     text += f", tuned in {sum(each > 1 for each in tuned_ratios)} of {len(tuned_ratios)}." if tuned_ratios else "."
-    peaks = "; ".join(
-        f"{threads} thread{'s' if threads != '1' else ''}: {limits['gflops']:.0f} GFLOP/s of fused multiply-adds, {limits['copy_gbytes']:.1f} GB/s of copies"
-        for threads, limits in sorted(results.peaks.items())
-    )
+    peaks = "; ".join(f"{limit / 1e9:.0f} GFLOP/s with {threads}" for threads, limit in sorted(results.peaks.items()))
     share = "The share of the peak is the model's multiply-accumulates as its definition has them, over the time, over what the machine was measured "
-    share += f"to reach ({peaks}); Winograd's way to convolve takes fewer, so a share can exceed one."
+    share += f"to reach with fused multiply-adds in registers ({peaks} threads); Winograd's way to convolve takes fewer, so a share can exceed one."
     return ["## Against the fastest peer", "", text, "", *table([*headings, "share of peak", "the peer's"], rows), "", share]
 
 
 def _share(results: Results, model: str, threads: int, facts: Facts) -> str:
-    limits = results.peaks.get(str(threads))
-    return f"{2e-9 * results.models[model]['multiply_accumulates'] / median(facts) / limits['gflops']:.0%}" if limits else ""
+    limit = results.peaks.get(str(threads))
+    return f"{2 * results.models[model]['multiply_accumulates'] / median(facts) / limit:.0%}" if limit else ""
 
 
 def _by_engine(results: Results, threads: int | None, cell: Callable[[str, int, Facts], str]) -> list[str]:

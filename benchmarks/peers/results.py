@@ -19,10 +19,10 @@ Facts = dict[str, Any]
 @dataclass
 class Results:
     """``groups`` by "model threads": date, keys of the builds, and each engine's figures; ``builds`` by "engine model threads";
-    ``own`` by model is what ``own.footprint`` found; ``peaks`` by number of threads."""
+    ``own`` by model is what ``own.footprint`` found; ``peaks`` by number of threads: the most float operations a second."""
 
-    machine: Facts = field(default_factory=dict)
-    peaks: dict[str, dict[str, float]] = field(default_factory=dict)
+    processor: str = ""
+    peaks: dict[str, float] = field(default_factory=dict)
     versions: dict[str, str] = field(default_factory=dict)
     models: dict[str, Facts] = field(default_factory=dict)
     builds: dict[str, Facts] = field(default_factory=dict)

@@ -112,7 +112,7 @@ def test_the_page_compares_with_the_fastest_peer(tmp_path: Path) -> None:
     own = {"weights_bytes": 1e6, "largest_live_bytes": 1e5, "peak_resident_bytes": 2e6, "file_bytes": 1.2e6, "start_ms": 10.0}
     group = {"model": "lstm2", "threads": 1, "date": "1 May 2026", "rounds": 4, "seconds": 0.1, "keys": {}, "engines": engines}
     results = Results(
-        {"processor": "P", "cores": 2}, {"1": {"gflops": 100.0, "copy_gbytes": 10.0}}, {"aotc": "aotc 1"},
+        "P", {"1": 1e11}, {"aotc": "aotc 1"},
         {"lstm2": {"note": "n", "multiply_accumulates": 200_000_000, "weights": 900_000}}, {}, {"lstm2 1": group}, {"lstm2": own},
     )  # fmt: skip
     results.write(tmp_path / "results.json")
