@@ -2,9 +2,9 @@
 
 The right operand lies in panels [block, K, b], packed at build (packed_dense) or by a kernel that runs first. A task computes
 some rows of one group of panels in tiles whose sums stay in registers, each left element broadcast against a vector of a
-panel (Goto and van de Geijn, Anatomy of High-Performance Matrix Multiplication, 2008). The last tile of a task's rows
-overlaps the one before it and stores only what that has not: each element is written once. Where there are fewer rows than
-a tile has, rows go one by one.
+panel (Goto and van de Geijn, Anatomy of High-Performance Matrix Multiplication, 2008). Where vectors can be multiplied by one
+element of another, a kernel packs the left operand too where it is used often enough. Rows that fill no tile have smaller
+tiles of their own, over more panels.
 """
 
 from __future__ import annotations
@@ -30,13 +30,14 @@ from aotc.targets.schedules.emit import (
     vectorized,
 )
 from aotc.targets.schedules.fused import Fused, fused, prim_func
-from aotc.targets.schedules.tile import Tile, tiles
+from aotc.targets.schedules.product_tiles import Plan, RowTiles, plans, row_tiles
+from aotc.targets.schedules.tile_sums import QUAD, Broadcasts, Left, PackedRows, RowRuns, TileSums, by_element
 
 Expr = Any
 
 TILES_PER_TASK = 16
-UNROLLED_STEPS = 4
-"""Steps of K in the innermost body."""
+VECTORS_PER_TASK = 8
+"""Vectors of columns that a task has at least, for the sums of few rows."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,33 +114,37 @@ class _Product:
     """Writes the kernels."""
 
     def __init__(self, work: DirectWork, view: Fused, operands: Operands) -> None:
-        self.view, self.of = view, operands
+        self.view, self.of, self.target = view, operands, work.target
         self.dtype = str(view.total.dtype)
-        lanes = work.target.lanes(self.dtype)
+        self.lanes = work.target.lanes(self.dtype)
         self.rows = product(operands.rows)
-        self.block = self._block(lanes)
-        self.blocks = tirx.floordiv(operands.columns + (self.block - 1), const(self.block))
-        if known(operands.columns) is not None:
-            self.blocks = const(-(-int(known(operands.columns) or 0) // self.block))
-        vectors = max(1, self.block // lanes)
-        self.tile = work.choices.pick("tile", tiles(work.target.vector_registers, vectors, None, known(self.rows)))
-        if known(self.blocks) is not None:
-            self.tile = Tile(min(self.tile.blocks, int(known(self.blocks) or 1)), self.tile.pixels)
+        self.block = self.lanes if operands.panel is None else int(known(operands.panel.shape[-1]) or 1)
+        count = known(operands.columns)
+        self.blocks = (
+            tirx.floordiv(operands.columns + (self.block - 1), const(self.block)) if count is None else const(-(-count // self.block))
+        )
+        self.by_element = by_element(work.target, self.dtype)
+        self.plan: Plan = work.choices.pick(
+            "tile", plans(work.target, self.dtype, max(1, self.block // self.lanes), known(self.rows), count, known(self.blocks))
+        )
+        self.tiles = row_tiles(self.rows, self.plan.tile.pixels, self.by_element)
         self.panel = operands.panel if operands.panel is not None else self._new_panel()
-
-    def _block(self, lanes: int) -> int:
-        if self.of.panel is not None:
-            return int(known(self.of.panel.shape[-1]) or 1)
-        return lanes
+        size = product([*operands.batch, self.rows, operands.depth])
+        self.packed = tirx.decl_buffer((size,), self.dtype, "left") if self.plan.packed else None
 
     def _new_panel(self) -> tirx.Buffer:
         shape = [*self.of.batch, self.blocks, self.of.depth, const(self.block)]
         return tirx.decl_buffer(shape, str(self.view.operands[1].dtype), "panels")
 
     def function(self) -> tirx.PrimFunc:
-        if self.of.panel is not None:
-            return prim_func(self.view.params, self._product())
-        return prim_func(self.view.params, sequence(self._packing(), self._product()), [self.panel])
+        nests, scratch = [], []
+        if self.of.panel is None:
+            nests.append(self._packing())
+            scratch.append(self.panel)
+        if self.packed is not None:
+            nests.append(self._packing_left(self.packed))
+            scratch.append(self.packed)
+        return prim_func(self.view.params, sequence(*nests, self._product()), scratch)
 
     # --- packing ---------------------------------------------------------------------------------------------------
 
@@ -170,107 +175,169 @@ class _Product:
 
         return parallel(product(extents), task)
 
+    def _packing_left(self, packed: tirx.Buffer) -> tirx.Stmt:
+        """The rows of each tile of four rows or more side by side, step by step. A task packs one tile, the last one those
+        that are smaller."""
+        main, *smaller = self.tiles
+        extents = [*self.of.batch, main.count + 1 if smaller else main.count]
+
+        def task(index: Expr) -> tirx.Stmt:
+            *batch, tile = task_indices(index, extents)
+            whole = self._pack_rows(packed, batch, main.first + tile * main.rows, main.rows)
+            rest = [
+                serial(part.count, lambda t, part=part: self._pack_rows(packed, batch, part.first + t * part.rows, part.rows), "t")  # type: ignore[misc]
+                for part in smaller
+                if self._is_packed(part.rows)
+            ]
+            return tirx.IfThenElse(tile < main.count, whole, sequence(*rest)) if rest else whole
+
+        return parallel(product(extents), task)
+
+    def _pack_rows(self, packed: tirx.Buffer, batch: list[Expr], start: Expr, rows: int) -> tirx.Stmt:
+        base = self._packed_base(batch, start)
+
+        def square(k: Expr, p: Expr) -> tirx.Stmt:
+            """Four steps of four rows, turned over in registers."""
+            held = tirx.decl_buffer((QUAD, QUAD), self.dtype, "held")
+
+            def load(r: Expr) -> tirx.Stmt:
+                return vectorized(QUAD, lambda v: tirx.BufferStore(held, self._left(batch, start + p + r, k + v), [r, v]))
+
+            def store(s: Expr) -> tirx.Stmt:
+                at = base + (k + s) * rows + p
+                return vectorized(QUAD, lambda v: tirx.BufferStore(packed, tirx.BufferLoad(held, [v, s]), [at + v]))
+
+            return sequence(registers(held), unrolled(QUAD, load, "r"), unrolled(QUAD, store, "s"))
+
+        def single(k: Expr) -> tirx.Stmt:
+            return serial(rows, lambda p: tirx.BufferStore(packed, self._left(batch, start + p, k), [base + k * rows + p]), "p")
+
+        whole = tirx.floordiv(self.of.depth, const(QUAD)) if known(self.of.depth) is None else const(int(known(self.of.depth) or 0) // QUAD)
+        squares = serial(whole, lambda k: unrolled(rows // QUAD, lambda p: square(k * QUAD, p * QUAD), "p"), "k")
+        if _divides(self.of.depth, QUAD):
+            return squares
+        return sequence(squares, serial(self.of.depth - whole * QUAD, lambda k: single(whole * QUAD + k), "k"))
+
+    def _packed_base(self, batch: list[Expr], start: Expr) -> Expr:
+        flat: Expr = const(0)
+        for position, extent in zip(batch, self.of.batch, strict=True):
+            flat = flat * extent + position
+        return (flat * self.rows + start) * self.of.depth
+
+    def _left(self, batch: list[Expr], row: Expr, k: Expr) -> Expr:
+        return self._wide(self.of.left(batch, self._row(row), k))
+
     # --- the product -----------------------------------------------------------------------------------------------
 
     def _product(self) -> tirx.Stmt:
         """Tasks over batch, row chunks and groups of panels. Panels that fill no group are done one at a time."""
-        size, columns = self.tile.blocks, known(self.of.columns)
-        rows = known(self.rows)
-        share = self.tile.pixels * TILES_PER_TASK
-        chunks = tirx.max(const(1), tirx.floordiv(self.rows, const(share))) if rows is None else const(max(1, rows // share))
+        main = self.tiles[0].count
+        tiles, columns = known(main), known(self.of.columns)
+        chunks = tirx.max(const(1), tirx.floordiv(main, const(TILES_PER_TASK))) if tiles is None else const(max(1, tiles // TILES_PER_TASK))
+        size = self._panels_per_task(known(chunks))
         whole = tirx.floordiv(self.of.columns, const(self.block * size)) if columns is None else const(columns // (self.block * size))
         groups = whole + (self.blocks - whole * size) if columns is None else const(_groups(columns, self.block, size))
         extents = [*self.of.batch, chunks, groups]
 
         def task(index: Expr) -> tirx.Stmt:
             *batch, chunk, group = task_indices(index, extents)
-            first = chunk * share
-            count = self.rows if known(chunks) == 1 else tirx.Select(chunk == chunks - 1, self.rows - first, const(share))
-            full = self._rows(batch, group * size, first, count, size, masked=False)
+            full = self._rows(batch, group * size, chunk, chunks, size, masked=False)
             if known(whole) is not None and known(whole) == known(groups):
                 return full
-            single = self._rows(batch, whole * size + (group - whole), first, count, 1, masked=not _divides(self.of.columns, self.block))
+            masked = not _divides(self.of.columns, self.block)
+            single = self._rows(batch, whole * size + (group - whole), chunk, chunks, 1, masked=masked)
             return single if known(whole) == 0 else tirx.IfThenElse(group < whole, full, single)
 
         return parallel(product(extents), task)
 
-    def _rows(self, batch: list[Expr], block: Expr, first: Expr, count: Expr, blocks: int, masked: bool) -> tirx.Stmt:
-        """The rows [first, first + count) of ``blocks`` panels from ``block`` on."""
-        pixels, number = self.tile.pixels, known(count)
+    def _panels_per_task(self, chunks: int | None) -> int:
+        size, blocks = self.plan.tile.blocks, known(self.blocks)
+        vectors = max(1, self.block // self.lanes)
+        wide = size * max(1, VECTORS_PER_TASK // (size * vectors))
+        batch = known(product(self.of.batch))
+        if blocks is not None and chunks is not None and batch is not None and known(self.tiles[0].count) != 0:
+            return wide if batch * chunks * (blocks // wide) >= 2 * self.target.cores else size
+        return wide if blocks is None else min(wide, max(blocks, 1))
 
-        def overlapping(t: Expr) -> tirx.Stmt:
-            start = tirx.min(t * pixels, count - pixels)
-            skip = None if number is not None and number % pixels == 0 else t * pixels - start
-            return self._tile(batch, block, first + start, pixels, blocks, masked, skip)
+    def _rows(self, batch: list[Expr], block: Expr, chunk: Expr, chunks: Expr, panels: int, masked: bool) -> tirx.Stmt:
+        """The rows of a chunk by ``panels`` panels from ``block`` on. The last chunk has the tiles that are left over."""
+        main, *smaller = self.tiles
+        one, last = known(chunks) == 1, chunk == chunks - 1
+        first = chunk * TILES_PER_TASK
+        count = main.count if one else tirx.Select(last, main.count - first, const(TILES_PER_TASK))
+        parts = [self._panels(batch, block, RowTiles(first * main.rows, count, main.rows), panels, masked)]
+        rest = [self._panels(batch, block, part, panels, masked) for part in smaller]
+        if known(main.count) == 0:
+            parts = []
+        if rest:
+            parts.append(sequence(*rest) if one else tirx.IfThenElse(last, sequence(*rest), None))
+        return sequence(*parts)
 
-        tiles = tirx.floordiv(count + (pixels - 1), const(pixels)) if number is None else const(-(-number // pixels))
-        whole = serial(tiles, overlapping, "tile")
-        if known(self.rows) is not None:
-            return whole
-        singly = serial(count, lambda t: self._tile(batch, block, first + t, 1, blocks, masked), "row")
-        return tirx.IfThenElse(count >= pixels, whole, singly) if pixels > 1 else singly
+    def _panels(self, batch: list[Expr], block: Expr, part: RowTiles, panels: int, masked: bool) -> tirx.Stmt:
+        """Groups of panels, each by all the tiles of a part: as many panels together as the part's few rows leave room for."""
+        size, most = 1, max(self.plan.tile.blocks * self.plan.tile.pixels // part.rows, 1)
+        enough = -(-VECTORS_PER_TASK // (part.rows * max(1, self.block // self.lanes)))
+        while part.rows < self.plan.tile.pixels and size < enough and panels % (2 * size) == 0 and 2 * size <= most:
+            size *= 2
+        if part.rows == self.plan.tile.pixels and panels % self.plan.tile.blocks == 0:
+            size = self.plan.tile.blocks
 
-    def _tile(
-        self, batch: list[Expr], block: Expr, start: Expr, pixels: int, blocks: int, masked: bool, skip: Expr | None = None
-    ) -> tirx.Stmt:
-        """The first ``skip`` rows are stored already; the last of ``masked`` panels may be not full."""
-        sums = tirx.decl_buffer((blocks, pixels, self.block), self.dtype, "sums")
+        def group(g: Expr) -> tirx.Stmt:
+            return serial(
+                part.count, lambda t: self._tile(batch, block + g * size, part.first + t * part.rows, part.rows, size, masked), "tile"
+            )
 
-        def each(body: Callable[[Expr, Expr], tirx.Stmt]) -> tirx.Stmt:
-            return unrolled(blocks, lambda o: unrolled(pixels, lambda p: body(o, p), "p"), "o")
+        return serial(panels // size, group, "panels")
 
-        def clear(o: Expr, p: Expr) -> tirx.Stmt:
-            return vectorized(self.block, lambda v: tirx.BufferStore(sums, tirx.const(0, self.dtype), [o, p, v]))
+    def _tile(self, batch: list[Expr], block: Expr, start: Expr, rows: int, blocks: int, masked: bool) -> tirx.Stmt:
+        """The last of ``masked`` panels may be not full."""
 
-        def step(k: Expr) -> tirx.Stmt:
-            def add(o: Expr, p: Expr) -> tirx.Stmt:
-                def lane(v: Expr) -> tirx.Stmt:
-                    x = self._wide(self.of.left(batch, self._row(start + p), k))
-                    w = self._wide(tirx.BufferLoad(self.panel, [*batch, block + o, k, v]))
-                    return tirx.BufferStore(sums, tirx.BufferLoad(sums, [o, p, v]) + x * w, [o, p, v])
+        def right(o: Expr, k: Expr, v: Expr) -> Expr:
+            return self._wide(tirx.BufferLoad(self.panel, [*batch, block + o, k, v]))
 
-                return vectorized(self.block, lane)
-
-            return unrolled(pixels, lambda p: unrolled(blocks, lambda o: add(o, p), "o"), "p")
+        tile = TileSums(self.dtype, blocks, rows, self.block, self.lanes, self.of.depth, self._left_of(batch, start, rows), right)
+        sums = tile.buffer()
 
         def finish(o: Expr, p: Expr) -> tirx.Stmt:
             def element(v: Expr) -> tuple[list[Expr], Expr]:
                 return self._place(batch, start + p, (block + o) * self.block + v), tirx.BufferLoad(sums, [o, p, v])
 
-            return self._unless_stored(p, skip, self.view.store(self.block, element))
+            return self.view.store(self.block, element)
 
-        stores = each(finish)
+        stores = tile.each(finish)
         if masked:
             whole = (block + 1) * self.block <= self.of.columns
-            stores = tirx.IfThenElse(whole, stores, self._store_some(batch, block, start, pixels, skip, sums))
-        return sequence(registers(sums), each(clear), self._over_depth(step), stores)
+            stores = tirx.IfThenElse(whole, stores, self._store_some(batch, block, start, rows, sums))
+        return tile.write(sums, stores)
 
-    def _store_some(self, batch: list[Expr], block: Expr, start: Expr, pixels: int, skip: Expr | None, sums: tirx.Buffer) -> tirx.Stmt:
+    def _left_of(self, batch: list[Expr], start: Expr, rows: int) -> Left:
+        if self.packed is not None and self._is_packed(rows):
+            return PackedRows(rows, self.packed, self._packed_base(batch, start))
+
+        def element(p: Expr, k: Expr) -> Expr:
+            return self._left(batch, start + p, k)
+
+        return RowRuns(rows, self.dtype, element) if self.by_element else Broadcasts(element)
+
+    def _is_packed(self, rows: int) -> bool:
+        return rows % QUAD == 0
+
+    def _store_some(self, batch: list[Expr], block: Expr, start: Expr, rows: int, sums: tirx.Buffer) -> tirx.Stmt:
         """Stores the columns of a block that is not full. Its sums leave their registers first: the loop's indices vary."""
-        kept = tirx.decl_buffer((pixels, self.block), self.dtype, "kept")
+        kept = tirx.decl_buffer((rows, self.block), self.dtype, "kept")
 
         def keep(p: Expr) -> tirx.Stmt:
             return vectorized(self.block, lambda v: tirx.BufferStore(kept, tirx.BufferLoad(sums, [const(0), p, v]), [p, v]))
 
         def row(p: Expr) -> tirx.Stmt:
             first = block * self.block
-            store = serial(
+            return serial(
                 self.of.columns - first,
                 lambda v: self.view.store(1, lambda _: (self._place(batch, start + p, first + v), tirx.BufferLoad(kept, [p, v]))),
                 "v",
             )
-            return self._unless_stored(p, skip, store)
 
-        return sequence(registers(kept), unrolled(pixels, keep, "p"), serial(pixels, row, "p"))
-
-    def _unless_stored(self, row: Expr, skip: Expr | None, store: tirx.Stmt) -> tirx.Stmt:
-        return store if skip is None else tirx.IfThenElse(row >= skip, store, None)
-
-    def _over_depth(self, step: Callable[[Expr], tirx.Stmt]) -> tirx.Stmt:
-        depth = known(self.of.depth)
-        if depth is None or depth % UNROLLED_STEPS:
-            return serial(self.of.depth, step, "k")
-        return serial(depth // UNROLLED_STEPS, lambda k: unrolled(UNROLLED_STEPS, lambda s: step(k * UNROLLED_STEPS + s), "s"), "k")
+        return sequence(registers(kept), unrolled(rows, keep, "p"), serial(rows, row, "p"))
 
     def _row(self, row: Expr) -> list[Expr]:
         return unravel(row, self.of.rows)

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -9,6 +12,8 @@ from aotc import ops, targets
 from aotc.ir.dims import ceildiv, symbol
 from aotc.ir.expr import Call, Var
 from aotc.lowering.kernel import lower_function
+from aotc.targets import Target
+from aotc.targets.schedules import matmul, product_tiles
 from tests.lowering.harness import Runner, function_of, var
 
 RNG = np.random.default_rng(0)
@@ -113,6 +118,36 @@ def test_dense_with_a_computed_weight() -> None:
     x, w = var("x", "float32", 2, 9, 12), var("w", "float32", 20, 12)
     (result,) = compiled(ops.dense(x, w), x, w)(data, weight)
     agrees(result, data.astype(np.float64) @ weight.T)
+
+
+@pytest.fixture(scope="module")
+def by_element() -> Iterator[Target]:
+    """This machine with short vectors that can be multiplied by one element of another, as far as code is written."""
+    patch = pytest.MonkeyPatch()
+    for module in (matmul, product_tiles):
+        patch.setattr(module, "by_element", lambda target, dtype: dtype == "float32")
+    yield replace(targets.get("host"), vector_bits=128, vector_registers=32)
+    patch.undo()
+
+
+@pytest.mark.parametrize(("rows", "inputs", "units"), [(23, 20, 130), (12, 7, 128), (128, 16, 136), (5, 33, 40), (1, 9, 50)])
+def test_left_elements_from_vectors(by_element: Target, rows: int, inputs: int, units: int) -> None:
+    data, weight = random(2, rows, inputs), random(2, inputs, units)
+    x, y = var("x", "float32", 2, rows, inputs), var("y", "float32", 2, inputs, units)
+    function = function_of(ops.matmul(x, y), x, y)
+    (result,) = Runner(function, lower_function(function, by_element))(data, weight)
+    agrees(result, data.astype(np.float64) @ weight)
+
+
+def test_left_elements_from_vectors_of_any_size(by_element: Target) -> None:
+    batch, rows, inputs, units = (symbol(name, 1) for name in "bmkn")
+    x, y = var("x", "float32", batch, rows, inputs), var("y", "float32", batch, inputs, units)
+    function = function_of(ops.matmul(x, y), x, y)
+    runner = Runner(function, lower_function(function, by_element))
+    for b, m, k, n in [(1, 1, 1, 1), (2, 19, 5, 9), (3, 12, 8, 64), (1, 40, 13, 33)]:
+        data, weight = random(b, m, k), random(b, k, n)
+        (result,) = runner(data, weight, symbols={"b": b, "m": m, "k": k, "n": n})
+        agrees(result, data.astype(np.float64) @ weight)
 
 
 def test_integers_are_exact() -> None:
