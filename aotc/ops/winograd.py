@@ -32,10 +32,10 @@ INPUT_TRANSFORMS: dict[int, np.ndarray] = {
     4: np.array(
         [
             [1, 0, -2.5, 0, 1, 0],
-            [0, -2 * _A, -2, _A, 1, 0],
-            [0, 2 * _A, -2, -_A, 1, 0],
-            [0, -0.5 * _B, -0.5, _B, 1, 0],
-            [0, 0.5 * _B, -0.5, -_B, 1, 0],
+            [0, _A, 1, -_A / 2, -0.5, 0],
+            [0, -_A, 1, _A / 2, -0.5, 0],
+            [0, -_A, -0.5, _B, 1, 0],
+            [0, _A, -0.5, -_B, 1, 0],
             [0, 1, 0, -2.5, 0, 1],
         ]
     ),
@@ -47,10 +47,10 @@ WEIGHT_TRANSFORMS: dict[int, np.ndarray] = {
     4: np.array(
         [
             [1, 0, 0],
-            [-_A * 2 / 3, -1 / 3, -_A / 3],
-            [-_A * 2 / 3, 1 / 3, -_A / 3],
-            [_B / 6, 1 / 3, _B / 3],
-            [_B / 6, -1 / 3, _B / 3],
+            [4 / 3, _B * 2 / 3, 2 / 3],
+            [4 / 3, -_B * 2 / 3, 2 / 3],
+            [1 / 3, _B / 3, 2 / 3],
+            [1 / 3, -_B / 3, 2 / 3],
             [0, 0, 1],
         ]
     ),
@@ -61,14 +61,15 @@ OUTPUT_TRANSFORMS: dict[int, np.ndarray] = {
     2: np.array([[1, 1, 1, 0], [0, 1, -1, 1]], np.float64),
     4: np.array(
         [
-            [1, _B, _B, _A, _A, 0],
-            [0, 1, -1, 1, -1, 0],
-            [0, _A, _A, _B, _B, 0],
-            [0, 0.5, -0.5, 2, -2, 1],
+            [1, 1, 1, 0.5, 0.5, 0],
+            [0, _A, -_A, _A, -_A, 0],
+            [0, 0.5, 0.5, 1, 1, 0],
+            [0, _A / 2, -_A / 2, _B, -_B, 1],
         ]
     ),
 }
-"""A', by tile. Its columns for +-1/sqrt 2 and +-sqrt 2 are scaled so that the transform needs few operations; G makes up for it."""
+"""A', by tile. The rows of +-1/sqrt 2 and +-sqrt 2 of B' and the columns of A' are scaled so that the transforms need few operations,
+none of them a product by 2, which compilers make a sum that no multiply-add takes in; G makes up for it."""
 
 
 @dataclass(frozen=True, slots=True)

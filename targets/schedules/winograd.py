@@ -12,6 +12,7 @@ transforms all tiles and the tasks of the second one share the output channels o
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -19,6 +20,7 @@ from typing import Any
 from tvm import tirx
 
 from aotc.lowering.ops.winograd import STAGES, transform_input, transform_output
+from aotc.targets import Target
 from aotc.targets.schedules.base import SCRATCH, Direct, DirectWork
 from aotc.targets.schedules.emit import (
     FIRST_TASK,
@@ -33,9 +35,15 @@ from aotc.targets.schedules.emit import (
     vectorized,
 )
 from aotc.targets.schedules.fused import Fused, fused, prim_func
-from aotc.targets.schedules.tile import tiles
+from aotc.targets.schedules.tile import Tile
 
 Expr = Any
+
+
+UNROLLED_OPERATIONS = 256
+"""Multiply-adds (vectors) in the innermost body."""
+REACH = 65536
+"""Bytes from an address that stores of a vector can reach: what is stored for a tile should lie within."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,30 +102,58 @@ class _Winograd:
         self.channels = self.in_blocks * self.in_block
         lanes = work.target.lanes(self.dtype)
         self.in_lanes, self.lanes = (next(n for n in (lanes, 4, 2, 1) if n <= lanes and b % n == 0) for b in (self.in_block, self.block))
-        self.sums = work.choices.pick(
-            "tile", tiles(work.target.vector_registers, self.block // self.lanes, self.blocks, min(self.count, self.most(work)))
-        )
-        share = max(1, min(self.most(work), self.count) // self.sums.pixels) * self.sums.pixels
-        self.group = min(share, -(-self.count // self.sums.pixels) * self.sums.pixels)
+        self.by_lane = work.target.architecture == "aarch64"
+        self.sums = work.choices.pick("tile", self._tiles_by_time(work.target))
+        self.group = work.choices.pick("tiles in a group", self._groups_by_time(work.target))
         self.groups = -(-self.count // self.group)
         self.alone = self.groups >= 3 * work.target.cores
-        self.parts = 1 if self.alone else self._parts(work)
+        self.parts = 1 if self.alone else self._parts(work.target)
 
-    def most(self, work: DirectWork) -> int:
-        return max(1, work.target.l2_bytes // 2 // (4 * self.channels * self.wide**2))
+    def _tiles_by_time(self, target: Target) -> list[Tile]:
+        """Blocks of outputs by tiles of the image whose sums are in registers, by estimated time and instructions."""
+        found: list[tuple[float, Tile]] = []
+        vectors = self.block // self.lanes
+        for blocks, pixels in itertools.product((n for n in (1, 2, 3, 4, 6) if self.blocks % n == 0), range(1, min(self.count, 28) + 1)):
+            sums, columns = blocks * vectors * pixels, blocks * vectors
+            if sums + (pixels + 4 if self.by_lane else columns + 1) > target.vector_registers and (blocks, pixels) != (1, 1):
+                continue
+            # Loads for one channel, and additions that step through several streams of weights.
+            loads = columns / 2 + pixels / 2 / self.in_lanes if self.by_lane else columns + pixels
+            steps = blocks - 1 if self.by_lane else 0
+            cycles = max(sums / target.multiply_adds, loads / 2, 4.0)
+            once = (3 * sums + 20) / self.channels
+            waste = -(-self.count // pixels) * pixels / self.count
+            found.append((round((cycles + 0.1 * (sums + loads + steps + once)) * waste / sums, 6), Tile(blocks, pixels)))
+        return [tile for _, tile in sorted(found, key=lambda pair: pair[0])]
 
-    def _parts(self, work: DirectWork) -> int:
+    def _groups_by_time(self, target: Target) -> list[int]:
+        """How many tiles make a group, by estimated time for reading: weights once a group, ``v`` once for all blocks of a tile."""
+        pixels = self.sums.pixels
+        weights = 4 * self.wide**2 * self.channels * self.blocks * self.block
+        chunks = -(-self.count // pixels)
+        found: dict[int, float] = {}
+        for wanted in range(1, chunks + 1):
+            share = -(-chunks // wanted)
+            groups, v = -(-chunks // share), 4 * self.wide**2 * share * pixels * self.channels
+            again = (groups - 1) * weights / _bytes_a_cycle(weights, target)
+            found[share * pixels] = again + groups * self.blocks / self.sums.blocks * v / _bytes_a_cycle(v, target)
+        return sorted(found, key=found.__getitem__)
+
+    def _parts(self, target: Target) -> int:
         """How many tasks share the output channels of a group."""
         pieces = self.blocks // self.sums.blocks
-        wanted = -(-4 * work.target.cores // self.groups)
+        wanted = -(-4 * target.cores // self.groups)
         return next(parts for parts in range(min(wanted, pieces), 0, -1) if pieces % parts == 0)
 
     def function(self) -> tirx.PrimFunc:
         chunks = self.group // self.sums.pixels
         slots = self.batch * const(self.groups)
-        shape = [const(n) for n in (self.wide**2, chunks, self.channels // self.in_lanes, self.sums.pixels, self.in_lanes)]
+        steps = self.channels // self.in_lanes
+        fits = REACH // (4 * self.wide**2 * self.sums.pixels * self.in_lanes)
+        self.run = next(n for n in range(min(steps, max(fits, self.in_block // self.in_lanes)), 0, -1) if steps % n == 0)
+        shape = [const(n) for n in (chunks, steps // self.run, self.wide**2, self.run, self.sums.pixels, self.in_lanes)]
         self.v = tirx.decl_buffer([slots, *shape], self.dtype, f"{SCRATCH}v")
-        shape = [const(n) for n in (chunks, self.sums.blocks, self.sums.pixels, self.wide**2, self.block)]
+        shape = [const(n) for n in (chunks, self.wide**2, self.sums.blocks, self.sums.pixels, self.block)]
         self.m = tirx.decl_buffer([slots * const(self.parts), *shape], self.dtype, f"{SCRATCH}m")
         if self.alone:
 
@@ -183,7 +219,8 @@ class _Winograd:
     def _input_tile(
         self, n: Expr, slot: Expr, chunk: Expr, p: Expr, row: Expr, column: Expr, block: Expr, part: Expr, low: int, high: int
     ) -> tirx.Stmt:
-        """One vector of channels of a tile whose columns ``low`` to ``high`` are inside. Along rows first: a row outside is zero."""
+        """One vector of channels of a tile whose columns ``low`` to ``high`` are inside. Rows outside are read somewhere inside and
+        masked: branches would cost more."""
         rows, columns = self.axes
         done = tirx.decl_buffer((self.wide, self.wide, self.in_lanes), self.dtype, "rows")
         zero = tirx.const(0, self.dtype)
@@ -191,33 +228,31 @@ class _Winograd:
         def along(i: int) -> tirx.Stmt:
             y = row * self.tile + (i - rows.before)
 
+            inside = [y >= 0] if i < rows.before else []
+            if (rows.count - 1) * self.tile + i - rows.before >= rows.size:
+                inside.append(y < rows.size)
+
             def load(j: int, v: Expr) -> Expr:
                 if not low <= j < high:
                     return zero
+                at = tirx.max(const(0), tirx.min(y, const(rows.size - 1))) if inside else y
                 x = column * self.tile + (j - columns.before)
-                return tirx.BufferLoad(self.x, [n, block, y, x, part * self.in_lanes + v])
+                value = tirx.BufferLoad(self.x, [n, block, at, x, part * self.in_lanes + v])
+                return tirx.Select(tirx.all(*inside), value, zero) if inside else value
 
             def lane(v: Expr) -> tirx.Stmt:
                 values = transform_input(self.tile, [load(j, v) for j in range(self.wide)])
                 return sequence(*(tirx.BufferStore(done, value, [const(i), const(j), v]) for j, value in enumerate(values)))
 
-            def clear(v: Expr) -> tirx.Stmt:
-                return sequence(*(tirx.BufferStore(done, zero, [const(i), const(j), v]) for j in range(self.wide)))
-
-            checks = [y >= 0] if i < rows.before else []
-            if (rows.count - 1) * self.tile + i - rows.before >= rows.size:
-                checks.append(y < rows.size)
-            stmt = vectorized(self.in_lanes, lane)
-            return tirx.IfThenElse(tirx.all(*checks), stmt, vectorized(self.in_lanes, clear)) if checks else stmt
+            return vectorized(self.in_lanes, lane)
 
         def down(v: Expr) -> tirx.Stmt:
             stores = []
-            c = block * (self.in_block // self.in_lanes) + part
+            run, step = task_indices(block * (self.in_block // self.in_lanes) + part, [const(0), const(self.run)])
             for j in range(self.wide):
                 values = transform_input(self.tile, [tirx.BufferLoad(done, [const(i), const(j), v]) for i in range(self.wide)])
-                stores += [
-                    tirx.BufferStore(self.v, value, [slot, const(i * self.wide + j), chunk, c, p, v]) for i, value in enumerate(values)
-                ]
+                places = [[slot, chunk, run, const(i * self.wide + j), step, p, v] for i in range(self.wide)]
+                stores += [tirx.BufferStore(self.v, value, place) for value, place in zip(values, places, strict=True)]
             return sequence(*stores)
 
         return sequence(registers(done), *map(along, range(self.wide)), vectorized(self.in_lanes, down))
@@ -247,20 +282,39 @@ class _Winograd:
         def each(body: Callable[[Expr, Expr, Expr], tirx.Stmt]) -> tirx.Stmt:
             return unrolled(blocks, lambda o: unrolled(pixels, lambda p: vectorized(self.block, lambda v: body(o, p, v)), "p"), "o")
 
-        def step(c0: Expr) -> tirx.Stmt:
+        # A register of several channels of a tile, each of which is multiplied by lane; elsewhere loads broadcast.
+        held = tirx.decl_buffer((pixels, self.in_lanes), self.dtype, "held")
+
+        def step(run: Expr, c: Expr) -> tirx.Stmt:
+            first_channel = (run * self.run + c) * self.in_lanes
+
+            def load(p: Expr, c1: Expr) -> Expr:
+                return tirx.BufferLoad(self.v, [slot, chunk, run, at, c, p, c1])
+
             def channel(c1: Expr) -> tirx.Stmt:
                 def add(o: Expr, p: Expr, v: Expr) -> tirx.Stmt:
-                    x = tirx.BufferLoad(self.v, [slot, at, chunk, c0, p, c1])
-                    w = tirx.BufferLoad(self.u, [first + o, at, c0 * self.in_lanes + c1, v])
+                    x = tirx.BufferLoad(held, [p, c1]) if self.by_lane else load(p, c1)
+                    w = tirx.BufferLoad(self.u, [first + o, at, first_channel + c1, v])
                     return tirx.BufferStore(sums, tirx.BufferLoad(sums, [o, p, v]) + x * w, [o, p, v])
 
                 return each(add)
 
-            return unrolled(self.in_lanes, channel, "c1")
+            def hold(p: Expr) -> tirx.Stmt:
+                return vectorized(self.in_lanes, lambda c1: tirx.BufferStore(held, load(p, c1), [p, c1]))
+
+            channels = unrolled(self.in_lanes, channel, "c1")
+            return sequence(unrolled(pixels, hold, "p"), channels) if self.by_lane else channels
 
         clear = each(lambda o, p, v: tirx.BufferStore(sums, tirx.const(0, self.dtype), [o, p, v]))
-        keep = each(lambda o, p, v: tirx.BufferStore(self.m, tirx.BufferLoad(sums, [o, p, v]), [own, chunk, o, p, at, v]))
-        return sequence(registers(sums), clear, serial(self.channels // self.in_lanes, step, "c0"), keep)
+        keep = each(lambda o, p, v: tirx.BufferStore(self.m, tirx.BufferLoad(sums, [o, p, v]), [own, chunk, at, o, p, v]))
+        most = max(1, UNROLLED_OPERATIONS // (blocks * pixels * self.block // self.lanes * self.in_lanes))
+        together = next(n for n in range(most, 0, -1) if self.run % n == 0)
+
+        def run(number: Expr) -> tirx.Stmt:
+            return serial(self.run // together, lambda c: unrolled(together, lambda i: step(number, c * together + i), "i"), "c")
+
+        work = serial(self.channels // self.in_lanes // self.run, run, "run")
+        return sequence(registers(sums), registers(held), clear, work, keep)
 
     def _inverse(self, n: Expr, group: Expr, own: Expr, first: Expr) -> tirx.Stmt:
         parts = self.block // self.lanes
@@ -287,7 +341,7 @@ class _Winograd:
         def down(v: Expr) -> tirx.Stmt:
             stores = []
             for j in range(self.wide):
-                loads = [tirx.BufferLoad(self.m, [own, chunk, o, p, const(i * self.wide + j), lane(v)]) for i in range(self.wide)]
+                loads = [tirx.BufferLoad(self.m, [own, chunk, const(i * self.wide + j), o, p, lane(v)]) for i in range(self.wide)]
                 values = transform_output(self.tile, loads)
                 stores += [tirx.BufferStore(done, value, [const(i), const(j), v]) for i, value in enumerate(values)]
             return sequence(*stores)
@@ -314,6 +368,13 @@ class _Winograd:
         out = self.axes[axis].out
         last = (self.axes[axis].count - 1) * self.tile + offset
         return stmt if last < out else tirx.IfThenElse(position < out, stmt, None)
+
+
+def _bytes_a_cycle(size: int, target: Target) -> float:
+    """How fast a core reads ``size`` bytes again and again: rough figures of its caches."""
+    if size <= target.l2_bytes // 2:
+        return 16.0
+    return 8.0 if size <= target.l3_bytes // 2 else target.memory_bytes
 
 
 DIRECT: dict[str, tuple[Direct, ...]] = {"winograd_conv": (winograd_conv,)}

@@ -25,16 +25,10 @@ def transform_input(tile: int, d: Sequence[Any]) -> list[Any]:
     """B' d along one axis, for anything that adds and multiplies by floats."""
     if tile == 2:
         return [d[0] - d[2], d[1] + d[2], d[2] - d[1], d[3] - d[1]]
-    near, far = d[4] - d[2] * 2.0, d[4] - d[2] * 0.5
-    near_odd, far_odd = d[3] - d[1] * 2.0, d[3] - d[1] * 0.5
-    return [
-        d[0] + d[4] - d[2] * 2.5,
-        near + near_odd * NEAR,
-        near - near_odd * NEAR,
-        far + far_odd * FAR,
-        far - far_odd * FAR,
-        d[1] + d[5] - d[3] * 2.5,
-    ]
+    near, near_odd = d[2] - d[4] * 0.5, d[1] * NEAR - d[3] * (NEAR / 2)
+    far, far_odd = d[4] - d[2] * 0.5, d[3] * FAR - d[1] * NEAR
+    first, last = d[0] + d[4] - d[2] * 2.5, d[1] + d[5] - d[3] * 2.5
+    return [first, near + near_odd, near - near_odd, far + far_odd, far - far_odd, last]
 
 
 def transform_output(tile: int, m: Sequence[Any]) -> list[Any]:
@@ -43,10 +37,10 @@ def transform_output(tile: int, m: Sequence[Any]) -> list[Any]:
         return [m[0] + m[1] + m[2], m[1] - m[2] + m[3]]
     near, near_odd, far, far_odd = m[1] + m[2], m[1] - m[2], m[3] + m[4], m[3] - m[4]
     return [
-        m[0] + near * FAR + far * NEAR,
-        near_odd + far_odd,
-        near * NEAR + far * FAR,
-        m[5] + near_odd * 0.5 + far_odd * 2.0,
+        m[0] + near + far * 0.5,
+        (near_odd + far_odd) * NEAR,
+        far + near * 0.5,
+        m[5] + near_odd * (NEAR / 2) + far_odd * FAR,
     ]
 
 
