@@ -178,7 +178,8 @@ class _Product:
     def _packing_left(self, packed: tirx.Buffer) -> tirx.Stmt:
         """The rows of each tile of four rows or more side by side, step by step. A task packs one tile, the last one those
         that are smaller."""
-        main, *smaller = self.tiles
+        main = self.tiles[0]
+        smaller = [part for part in self.tiles[1:] if self._is_packed(part.rows)]
         extents = [*self.of.batch, main.count + 1 if smaller else main.count]
 
         def task(index: Expr) -> tirx.Stmt:
@@ -187,7 +188,6 @@ class _Product:
             rest = [
                 serial(part.count, lambda t, part=part: self._pack_rows(packed, batch, part.first + t * part.rows, part.rows), "t")  # type: ignore[misc]
                 for part in smaller
-                if self._is_packed(part.rows)
             ]
             return tirx.IfThenElse(tile < main.count, whole, sequence(*rest)) if rest else whole
 

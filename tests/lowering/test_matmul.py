@@ -130,7 +130,7 @@ def by_element() -> Iterator[Target]:
     patch.undo()
 
 
-@pytest.mark.parametrize(("rows", "inputs", "units"), [(23, 20, 130), (12, 7, 128), (128, 16, 136), (5, 33, 40), (1, 9, 50)])
+@pytest.mark.parametrize(("rows", "inputs", "units"), [(23, 20, 130), (50, 8, 128), (12, 7, 128), (128, 16, 136), (5, 33, 40), (1, 9, 50)])
 def test_left_elements_from_vectors(by_element: Target, rows: int, inputs: int, units: int) -> None:
     data, weight = random(2, rows, inputs), random(2, inputs, units)
     x, y = var("x", "float32", 2, rows, inputs), var("y", "float32", 2, inputs, units)
