@@ -28,7 +28,7 @@ SOURCES: dict[str, Callable[[], dict[str, Any]]] = {
     "mobilenet-torch": lambda: {"model": classifiers.module("mobilenet_v2"), "args": (torch.zeros(classifiers.SHAPE),)},
     "ocr-detection": lambda: {"model": ocr.onnx_path("detection")},
     # its reshapes take for granted that the height is 48
-    "ocr-recognition": lambda: {"model": ocr.onnx_path("recognition"), "inputs": {"x": (None, 3, 48, None)}},
+    "ocr-recognition": lambda: {"model": ocr.onnx_path("recognition")},
     "ocr-direction": lambda: {"model": ocr.onnx_path("direction")},
     **{f"silero-{name}": lambda name=name: {"model": silero.onnx_path(name)} for name in silero.FILES},  # type: ignore[misc]
     **{f"light-{name}": lambda name=name: {"model": light.onnx_path(name)} for name in light.NAMES},  # type: ignore[misc]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from pathlib import Path
 
 import numpy as np
@@ -14,11 +15,12 @@ FILES = {
     "recognition": "ch_PP-OCRv4_rec_infer.onnx",
     "direction": "ch_ppocr_mobile_v2.0_cls_infer.onnx",
 }
-# Three sizes each, in the multiples that the networks are used with; small, since they also run under emulation.
+# Three sizes each, the last two at random (recognition needs its 48 rows, detection multiples of 32); small, since they also run
+# under emulation.
 SIZES = {
-    "detection": ((1, 3, 64, 64), (1, 3, 96, 128), (2, 3, 64, 96)),
-    "recognition": ((1, 3, 48, 64), (1, 3, 48, 160), (2, 3, 48, 96)),
-    "direction": ((1, 3, 48, 192), (2, 3, 48, 192), (3, 3, 48, 192)),
+    "detection": ((1, 3, 64, 64), (2, 3, 64, 96), (1, 3, *(32 * int(n) for n in random.Random(1).sample(range(1, 6), 2)))),
+    "recognition": ((1, 3, 48, 160), *((n, 3, 48, random.Random(n).randrange(20, 200)) for n in (1, 2))),
+    "direction": ((1, 3, 48, 192), *((n, 3, 48, random.Random(n).randrange(20, 200)) for n in (2, 3))),
 }
 
 
