@@ -68,6 +68,7 @@ def tune(
     ] = None,
     states: Annotated[list[str] | None, typer.Option("--state", metavar="INPUT=OUTPUT", help="States, as for `aotc build`.")] = None,
     operators: Operators = None,
+    winograd: Annotated[bool, typer.Option("--winograd/--no-winograd", help="As for `aotc build`.")] = True,
     jobs: Annotated[int | None, typer.Option("--jobs", "-j", min=1, help="Processes that build candidates; one a core by default.")] = None,
     as_json: AsJson = False,
 ) -> None:
@@ -92,7 +93,7 @@ def tune(
     own, source = load_operators_of(operators), load_sources(models)
     wanted = Source(
         source.model, source.args, source.dynamic_shapes, parse_inputs(inputs),
-        one_per_name(states or [], "=", "--state"), parse_versions(shapes), own,
+        one_per_name(states or [], "=", "--state"), parse_versions(shapes), own, winograd,
     )  # fmt: skip
     with _Display(quiet=as_json) as display:
         try:

@@ -41,10 +41,12 @@ class Source:
     states: Mapping[str, str] | None = None
     versions: Sequence[Mapping[str, Sequence[int]]] = ()
     operators: Sequence[CustomOperator] = ()
+    winograd: bool = True
 
     def module(self, target: Target) -> Module:
         alone = EntryPoint(self.model, self.args, self.dynamic_shapes, self.inputs)
-        return optimise(with_versions(imported(self.model, alone, self.states or {}, self.operators), self.versions), target)
+        module = with_versions(imported(self.model, alone, self.states or {}, self.operators), self.versions)
+        return optimise(module, target, () if self.winograd else ("choose_winograd",))
 
 
 @dataclass(frozen=True, slots=True)
