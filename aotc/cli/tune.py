@@ -159,11 +159,11 @@ class _Display:
         self.progress.update(self.task, description="tuning", total=layers, completed=known)
         if not self.quiet:
             rest = f", {known} of them known already" if known else ""
-            error_console.print(f"{layers} layers have a choice{rest}", highlight=False)
+            error_console.print(f"{layers} layers have a choice{rest}", highlight=False, soft_wrap=True)
 
     def tell(self, event: Event) -> None:
         if event.kind == "start":
-            self.running[event.board] = event.layer.name
+            self.running[event.board] = _short(event.layer)
         else:
             self.running.pop(event.board, None)
             self.progress.advance(self.task, event.kind != "lost")
@@ -172,7 +172,12 @@ class _Display:
             return
         text = _found(event.entry) if event.entry is not None else f"[yellow]{event.kind}[/]: {event.message}"
         where = "" if event.board == "this machine" else f" on {event.board}"
-        error_console.print(f"  {event.layer.name}{where}: {text}", highlight=False)
+        error_console.print(f"  {_short(event.layer)}{where}: {text}", highlight=False, soft_wrap=True)
+
+
+def _short(layer: Layer) -> str:
+    """The name of the first of the nodes that were fused; the operators tell the others."""
+    return layer.name.split(" + ")[0]
 
 
 def _found(entry: Tuned) -> str:
@@ -246,7 +251,7 @@ def _print(report: Report) -> None:
 
 def _row(layer: Layer, report: Report) -> list[str]:
     facts = _layer_facts(layer, report)
-    head = [layer.name, layer.label, str(layer.calls)]
+    head = [_short(layer), layer.label, str(layer.calls)]
     if "failed" in facts:
         return [*head, "", "", "", f"failed: {facts['failed']}"]
     if "selection" not in facts:
