@@ -44,7 +44,7 @@ def _head(results: Results) -> list[str]:
         f"Made by `python -m benchmarks.peers` on {' and '.join(dates)}: {results.processor}. Batch 1, float32, "
         f"{' or '.join(rounds)} for each engine. All engines of a model and a number of threads run interleaved, each in a process of its own "
         "that is stopped while another one is measured. A time is the median over rounds of a round's median; a ratio is the median over rounds of the "
-        "ratio within the round, in brackets its 95 % bootstrap interval. Times vary with the machine: read the ratios.",
+        "ratio within the round, in brackets its 95 % bootstrap interval; a ratio of minima compares the least times seen. Times vary with the machine: read the ratios.",
         "",
         f"Versions: {'; '.join(dict.fromkeys(results.versions.values()))}.",
         "",
@@ -67,18 +67,13 @@ def _summary(results: Results) -> list[str]:
         assert found is not None
         ratios.append(found.median)
         tuned_ratios += [best.median] if best else []
-        row = [
-            model,
-            str(threads),
-            milliseconds(median(group[OURS[0]])),
-            f"{ENGINES[peer].title} {milliseconds(median(group[peer]))}",
-            interval(found),
-        ]
+        row = [model, str(threads), milliseconds(median(group[OURS[0]])), f"{ENGINES[peer].title} {milliseconds(median(group[peer]))}"]
+        row += [interval(found), _minima(group, OURS[0])]
         row += [interval(best), interval(against(group, OURS[0], OURS[1]))] if tuned else []
         rows.append([*row, _share(results, model, threads, group[OURS[0]]), _share(results, model, threads, group[peer])])
     if not rows:
         return []
-    headings = ["model", "threads", "aotc ms", "fastest peer ms", "aotc / fastest peer"]
+    headings = ["model", "threads", "aotc ms", "fastest peer ms", "aotc / fastest peer", "of minima"]
     headings += ["tuned / fastest peer", "untuned / tuned"] if tuned else []
     text = f"Geometric mean of aotc's time over the fastest peer's: **{geometric_mean(ratios):.2f}**"
     if tuned_ratios:
@@ -91,59 +86,66 @@ def _summary(results: Results) -> list[str]:
     return ["## Against the fastest peer", "", text, "", *table([*headings, "share of peak", "the peer's"], rows), "", share]
 
 
+def _minima(group: dict[str, Facts], ours: str) -> str:
+    """The least time of ours over the least of any peer, which other work on the machine disturbs less than a median."""
+    return f"{minimum(group[ours]) / min(minimum(facts) for name, facts in group.items() if name not in OURS):.2f}"
+
+
 def _share(results: Results, model: str, threads: int, facts: Facts) -> str:
     limit = results.peaks.get(str(threads))
     return f"{2 * results.models[model]['multiply_accumulates'] / median(facts) / limit:.0%}" if limit else ""
 
 
-def _by_engine(results: Results, threads: int | None, cell: Callable[[str, int, Facts], str]) -> list[str]:
+def _by_engine(results: Results, threads: int | None, cell: Callable[[str, str, int, Facts], str]) -> list[str]:
     """A table of engines and models; ``threads`` is None for the least number that was measured."""
     models = list(dict.fromkeys(model for model, _ in results.measured()))
     counts = {model: threads if threads is not None else min(n for m, n in results.measured() if m == model) for model in models}
     groups = {model: results.group(model, counts[model]) for model in models}
     rows = []
     for name, engine in ENGINES.items():
-        cells = [cell(model, counts[model], groups[model][name]) if name in groups[model] else "" for model in models]
+        cells = [cell(name, model, counts[model], groups[model][name]) if name in groups[model] else "" for model in models]
         if any(cells):
             rows.append([engine.title, *cells])
     return table(["engine", *models], rows)
 
 
 def _times(results: Results, threads: int) -> list[str]:
-    cells = _by_engine(results, threads, lambda model, count, facts: f"{milliseconds(median(facts))} ({milliseconds(minimum(facts))})")
+    cells = _by_engine(
+        results, threads, lambda engine, model, count, facts: f"{milliseconds(median(facts))} ({milliseconds(minimum(facts))})"
+    )
     return [f"## Milliseconds with {threads} thread{'s' if threads > 1 else ''}: median (and minimum)", "", *cells]
 
 
 def _errors(results: Results) -> list[str]:
     text = "Every engine computes in float32: the largest difference from PyTorch's result over its largest value. (About 1e-3 would be the mark of 16 bits; "
     text += "up to 1e-3 is also what Winograd may cost. `ocr` has no PyTorch source: its reference is ONNX Runtime without optimisations.)"
-    return ["## Differences from PyTorch", "", text, "", *_by_engine(results, None, lambda model, count, facts: f"{facts['largest']:.0e}")]
+    return [
+        "## Differences from PyTorch",
+        "",
+        text,
+        "",
+        *_by_engine(results, None, lambda engine, model, count, facts: f"{facts['largest']:.0e}"),
+    ]
 
 
 def _deployment(results: Results) -> list[str]:
-    def build(engine: str, model: str, threads: int) -> str:
+    def build(engine: str, model: str, threads: int, facts: Facts) -> str:
         told = results.builds.get(f"{engine} {model} {threads}", {})
-        return f"{told['seconds']:.1f}" if told.get("seconds") else "at load"
+        tuning = f" + {told['tune_seconds']:.0f} of tuning" if "tune_seconds" in told else ""
+        return f"{told['seconds']:.1f}{tuning}" if told.get("seconds") else "at load"
 
-    first = _by_engine(results, None, lambda model, count, facts: f"{1e3 * (facts['load'] + facts['first']):.0f}")
-    memory = _by_engine(results, None, lambda model, count, facts: f"{facts['memory']['peak'] / MB:.0f}")
-    size = _by_engine(results, None, lambda model, count, facts: f"{facts['runtime_bytes'] / MB:.1f} + {facts['model_bytes'] / MB:.1f}")
-    seconds = [
-        "| " + " | ".join(row) + " |"
-        for row in (
-            [engine.title, *(build(name, model, threads) for model, threads in _least(results))]
-            for name, engine in ENGINES.items()
-            if any(name in results.group(*pair) for pair in _least(results))
-        )
-    ]
-    models = [model for model, _ in _least(results)]
+    first = _by_engine(results, None, lambda engine, model, count, facts: f"{1e3 * (facts['load'] + facts['first']):.0f}")
+    memory = _by_engine(results, None, lambda engine, model, count, facts: f"{facts['memory']['peak'] / MB:.0f}")
+    size = _by_engine(
+        results, None, lambda engine, model, count, facts: f"{facts['runtime_bytes'] / MB:.1f} + {facts['model_bytes'] / MB:.1f}"
+    )
     return [
         "## To deploy", "",
         "Megabytes of the runtime's libraries and of the model. The libraries are those of the Python packages, not minimal builds.", "",
         *size, "",
         "Milliseconds from loading a model to its first result, page cache warm, the engine's Python modules imported before:", "", *first, "",
         "Megabytes of memory at most, beyond Python and NumPy (ExecuTorch's Python module brings all of PyTorch):", "", *memory, "",
-        "Seconds to build ahead of time, with no help from an earlier build:", "", *table(["engine", *models], []), *seconds,
+        "Seconds to build ahead of time, with no help from an earlier build:", "", *_by_engine(results, None, build),
     ]  # fmt: skip
 
 

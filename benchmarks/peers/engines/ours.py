@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import importlib.util
 import os
+import subprocess
+import sys
 import tempfile
+import time
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +30,9 @@ class Aotc(Engine):
 
     def build(self) -> dict[str, Any]:
         """With a kernel cache that is empty but for the linker's files, which depend on no model."""
+        return self.compiled(None)
+
+    def compiled(self, tuning: Path | None) -> dict[str, Any]:
         import aotc
         from aotc.packaging.toolchain import ZigToolchain
         from aotc.targets import get
@@ -36,12 +42,8 @@ class Aotc(Engine):
         ZigToolchain(host.triple, host.glibc).stubs()
         with tempfile.TemporaryDirectory() as folder:
             os.environ["AOTC_CACHE_DIR"] = str(empty_build_cache(Path(folder)))
-            report = aotc.compile(str(self.job.onnx), output=self.job.folder / "model.so")
-        return {
-            "compile_seconds": sum(report.seconds.values()),
-            "packed_weights": report.weights_size,
-            "largest_live": report.arena_lower_bound,
-        }
+            report = aotc.compile(str(self.job.onnx), output=self.job.folder / "model.so", tuning=tuning)
+        return {"compile_seconds": sum(report.seconds.values())}
 
     def load(self) -> Run:
         import aotc
@@ -57,8 +59,16 @@ class Aotc(Engine):
 
 
 class AotcTuned(Aotc):
+    """The tuning file stays beside the build folder: layers that it knows are not measured again."""
+
     name, title, optional = "aotc-tuned", "aotc, tuned", True
 
     @classmethod
     def missing(cls) -> str | None:
         return None if importlib.util.find_spec("aotc.tuning") else "this version of aotc has no `aotc tune`"
+
+    def build(self) -> dict[str, Any]:
+        tuning = self.job.folder.with_suffix(".jsonl")
+        begin = time.perf_counter()
+        subprocess.run([sys.executable, "-m", "aotc", "tune", str(self.job.onnx), "--output", str(tuning)], check=True)
+        return {"tune_seconds": time.perf_counter() - begin, **self.compiled(tuning)}
