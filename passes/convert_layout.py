@@ -51,14 +51,14 @@ def convert_layout(module: Module, options: Options) -> Module:
     if not options.channel_block:
         return module
     weights = Weights(module)
-    return map_functions(module, lambda function: _convert(function, options.channel_block, weights))
+    return map_functions(module, lambda function: _convert(function, options, weights))
 
 
-def _convert(function: Function, block: int, weights: Weights) -> Function:
+def _convert(function: Function, options: Options, weights: Weights) -> Function:
     order = post_order(function.body)
     if not any(_is_convertible(node) for node in order):
         return function
-    converter = _Converter(block, weights)
+    converter = _Converter(options.channel_block, options.panel, weights)
     for node in order:
         converter.visit(node)
     return with_body(function, converter.plain(function.body))
@@ -84,8 +84,8 @@ def _is_depthwise(conv: Call) -> bool:
 class _Converter:
     """Holds each value of the old graph in the plain layout, in blocks, or both."""
 
-    def __init__(self, block: int, weights: Weights) -> None:
-        self.block = block
+    def __init__(self, block: int, panel: int, weights: Weights) -> None:
+        self.block, self.panel = block, panel
         self.weights = weights
         self.plains: dict[Expr, Expr] = {}
         self.blocks: dict[Expr, Blocked] = {}
@@ -153,7 +153,8 @@ class _Converter:
         if depthwise:
             changed = self.weights.derive([weight], f"blocked{block}", lambda: _depthwise_weight(data, block))
         else:
-            changed = self.weights.derive([weight], f"blocked{source.block}x{block}", lambda: _weight(data, source.block, block))
+            wide = block * next(n for n in range(self.panel, 0, -1) if -(-outputs // block) % n == 0)
+            changed = self.weights.derive([weight], f"blocked{source.block}x{wide}", lambda: _weight(data, source.block, wide))
         attrs = _with(node, channel_block=block, out_channels=outputs)
         return Blocked(ops.conv(source.expr, changed, origin=node.origin, **attrs), outputs, block)
 

@@ -12,7 +12,8 @@ class Options:
     """``channel_block`` is the number of channels that stand together in blocked layouts, 0 for none; ``dense_block`` the
     number of outputs in a block of packed dense weights, 0 for none; ``recurrent_block`` the same for recurrent weights, at most.
     ``target`` is the machine with whose numbers times are estimated, ``None`` for no estimates. ``skip`` names passes to leave
-    out; ``verify`` checks the module after each pass."""
+    out; ``verify`` checks the module after each pass; without ``fuse`` each call is a kernel of its own. ``panel`` is the number
+    of output blocks of a convolution whose weights stand together, at most."""
 
     channel_block: int = 8
     dense_block: int = 16
@@ -20,10 +21,13 @@ class Options:
     target: Target | None = None
     skip: frozenset[str] = frozenset()
     verify: bool = False
+    fuse: bool = True
+    panel: int = 1
 
 
 def options_for(target: Target, skip: frozenset[str] = frozenset(), verify: bool = False) -> Options:
-    """The options that suit a target: a channel block of one vector, or of two where vectors are short; dense blocks of
-    two vectors, so that each element of x that is loaded is used twice; recurrent blocks of one, which has several gates."""
+    """The options that suit a target: a channel block of one vector; dense blocks of two vectors, so that each element of x
+    that is loaded is used twice; recurrent blocks of one, which has several gates; panels of the blocks in a register tile."""
     lanes = target.lanes("float32")
-    return Options(max(8, lanes), max(8, 2 * lanes), lanes, target, skip, verify)
+    panel = 4 if target.vector_registers >= 32 else 2
+    return Options(lanes, max(8, 2 * lanes), lanes, target, skip, verify, panel=panel)

@@ -46,6 +46,21 @@ class Target:
         """Whether the CPU has an instruction set, by LLVM's name of the feature."""
         return feature in self.features
 
+    @property
+    def multiplies_by_element(self) -> bool:
+        """Whether a multiply-add takes one element of a vector register as a factor of all lanes."""
+        return self.has("neon")
+
+    @property
+    def offset_bytes(self) -> int:
+        """How far from the address in a register two vectors can be loaded by one instruction."""
+        return 1008 if self.has("neon") else 1 << 30
+
+    @property
+    def extremes_keep_nan(self) -> bool:
+        """Whether the instructions for the greater and the lesser of two floats give a NaN where either is one."""
+        return self.has("neon")
+
     def lanes(self, dtype: str) -> int:
         """How many elements one vector register holds."""
         bits = 8 if dtype == "bool" else int("".join(filter(str.isdigit, dtype)))

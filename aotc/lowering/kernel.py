@@ -16,6 +16,7 @@ from aotc.ir.types import flatten
 from aotc.ir.visitor import post_order
 from aotc.lowering.bits import over_bits
 from aotc.lowering.compiled import CompiledFunction, Selection
+from aotc.lowering.extremes import with_extremes
 from aotc.lowering.identity import function_flops, function_key, function_label
 from aotc.lowering.scope import INT32_MAX, DimScope
 from aotc.lowering.tensors import tensor_graph, where, without_dims
@@ -38,6 +39,7 @@ def lower_function(function: Function, target: Target, in_place: int | None = No
     scope = DimScope()
     choices = Choices(selection or {})
     scheduled = scheduled_function(over_bits(function), target, scope, choices)
+    scheduled = with_extremes(scheduled, target)
     compiled = compile_function(scheduled, len(function.params), scope, target, symbol, function_flops(function), in_place)
     return replace(compiled, choices=tuple(choices.offered.items()))
 

@@ -32,8 +32,9 @@ class ConvAttributes(Attributes):
     """``padding`` holds the begins of all spatial axes, then their ends. The defaults suit two spatial axes.
 
     ``channel_block`` b > 0 means blocked channels: x[N, ceil(C/b'), *S, b'] gives [N, ceil(O/b), *S', b], with weights
-    w[ceil(O/b), ceil(C/b'), *k, b', b], or w[ceil(C/b), *k, b] where each channel is its own group (then b' = b).
-    The input's block b' is read off its shape. ``out_channels`` is then the true O.
+    w[ceil(O/b)/m, ceil(C/b'), *k, b', m*b], or w[ceil(C/b), *k, b] where each channel is its own group (then b' = b).
+    The input's block b' and the number m of output blocks in a panel of weights are read off the shapes. ``out_channels``
+    is then the true O.
     """
 
     strides: tuple[int, ...] = (1, 1)
@@ -90,7 +91,9 @@ def _blocked_relation(x: TensorType, w: TensorType, attrs: ConvAttributes, dtype
     else:
         if w.rank != x.rank + 1 or attrs.groups != 1:
             raise InvalidModel(f"blocked data {x} needs weights of rank {x.rank + 1} in 1 group, not {w} in {attrs.groups}")
-        expected = (blocks, w.shape[1], *w.shape[2:-2], w.shape[-2], block)
+        panel = w.shape[-1] if isinstance(w.shape[-1], int) and w.shape[-1] and blocks * block % w.shape[-1] == 0 else block
+        panel = panel if panel % block == 0 else block
+        expected = (blocks * block // panel, w.shape[1], *w.shape[2:-2], w.shape[-2], panel)
         data = (x.shape[0], w.shape[1], *x.shape[2:-1], w.shape[-2])
         kernel = w.shape[2 : 2 + spatial]
     if w.shape != expected or x.shape != data:

@@ -6,7 +6,7 @@ Kernels that are written as TIR compute the anchor's sums in registers and hand 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import tvm
@@ -16,8 +16,8 @@ from tvm_ffi.structural import structural_equal
 from aotc.ir.expr import Var
 from aotc.targets.schedules.base import DirectWork
 from aotc.targets.schedules.emit import registers, sequence, vectorized
-from aotc.targets.schedules.rewrite import Computation, Rewriter
-from aotc.targets.schedules.stages import Stage, read_stages
+from aotc.targets.schedules.rewrite import Computation, Rewriter, substitute
+from aotc.targets.schedules.stages import Stage, loads_of, read_stages
 
 Expr = Any
 
@@ -31,6 +31,14 @@ class Fused:
     operands: tuple[tirx.Buffer, ...]
     total: tirx.Buffer
     stages: dict[tirx.Buffer, Stage]
+    initial: tuple[Stage, Expr] | None = None
+
+    def start(self, indices: Sequence[Expr]) -> Expr:
+        """What the sum at ``indices`` starts as."""
+        if self.initial is None:
+            return tirx.const(0, str(self.total.dtype))
+        stage, value = self.initial
+        return substitute(value, dict(zip((axis.var for axis in stage.axes), indices, strict=True)))
 
     def store(self, lanes: int, at: Callable[[Expr], tuple[list[Expr], Expr]]) -> tirx.Stmt:
         """Stores every output for each of ``lanes``: ``at(lane)`` gives its indices and the anchor's sum there. Values in between
@@ -79,6 +87,29 @@ def fused(work: DirectWork, sums: int = 1) -> Fused | None:
         return None
     later = {stage.output: stage for stage in stages if stage is not summed[-1]}
     return Fused(tuple(func.params), outputs, tuple(func.params[i] for i in numbers), total, later)
+
+
+def started(view: Fused) -> Fused:
+    """The same where the sums start as the bias that is added to them: then ``total`` is the buffer of both. Only a bias of
+    the channel, which a tile reads once, is taken in; ``view`` itself where there is none."""
+    readers = [stage for stage in view.stages.values() if any(load.source.same_as(view.total) for load in loads_of(list(stage.values)))]
+    if len(readers) != 1 or readers[0].output.dtype != view.total.dtype or not _same_shape(readers[0].output, view.total):
+        return view
+    stage = readers[0]
+    value = stage.values[0]
+    if not isinstance(value, tirx.Add):
+        return view
+    for total, other in ((value.a, value.b), (value.b, value.a)):
+        if _is_load(total, view.total) and isinstance(other, tvm.ir.TensorLoad) and other.source in view.params:
+            spatial = {axis.var for axis in stage.axes[2:-1]}
+            if not spatial & {i for i in other.indices if isinstance(i, tirx.Var)}:
+                rest = {buffer: s for buffer, s in view.stages.items() if s is not stage}
+                return replace(view, total=stage.output, stages=rest, initial=(stage, other))
+    return view
+
+
+def _is_load(expr: Expr, buffer: tirx.Buffer) -> bool:
+    return isinstance(expr, tvm.ir.TensorLoad) and expr.source.same_as(buffer)
 
 
 def _same_shape(a: tirx.Buffer, b: tirx.Buffer) -> bool:

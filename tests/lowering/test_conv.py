@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
@@ -9,6 +11,7 @@ import torch
 from aotc import ops, targets
 from aotc.ir.dims import symbol
 from aotc.lowering.kernel import lower_function
+from aotc.targets import Target
 from tests.lowering.harness import Runner, function_of, var
 
 RNG = np.random.default_rng(0)
@@ -74,6 +77,25 @@ def test_blocked(name: str) -> None:
     call = ops.conv(data, weight, strides=strides, padding=padding, dilation=dilation, channel_block=block_out, out_channels=o)
     (result,) = compiled(call, data, weight)(*arrays)
     agrees(plain(result), expected(x, w, strides, padding, dilation))
+
+
+@pytest.mark.parametrize("panel", [2, 3, 6])
+@pytest.mark.parametrize("name", ["3x3", "asymmetric padding", "first layer", "pointwise, many pixels", "block of 4", "1d"])
+def test_inputs_as_vectors(name: str, panel: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The kernels for machines that multiply by an element of a vector, run on this one; weights in panels."""
+    c, block_in, _, block, size, kernel, strides, padding, dilation = CASES[name]
+    monkeypatch.setattr(Target, "multiplies_by_element", True)
+    monkeypatch.setattr(Target, "offset_bytes", 1008)
+    target = replace(targets.get("host"), vector_bits=128, vector_registers=32)
+    o = block * 6
+    x, w = RNG.standard_normal((2, c, *size), np.float32), RNG.standard_normal((o, c, *kernel), np.float32)
+    bias = RNG.standard_normal((1, 6, *[1] * len(size), block), np.float32)
+    arrays = [blocked(x, block_in), blocked_weights(w, block_in, panel * block), bias]
+    params = [var(label, "float32", *array.shape) for label, array in zip("xwb", arrays, strict=True)]
+    conv = ops.conv(*params[:2], strides=strides, padding=padding, dilation=dilation, channel_block=block, out_channels=o)
+    function = function_of(ops.clip(ops.add(conv, params[2]), minimum=-1.0, maximum=6.0), *params)
+    (result,) = Runner(function, lower_function(function, target))(*arrays)
+    agrees(plain(result), plain(np.clip(blocked(expected(x, w, strides, padding, dilation), block) + bias, -1, 6)))
 
 
 @pytest.mark.parametrize(("stride", "kernel", "size"), [(1, 3, (9, 20)), (2, 3, (14, 15)), (1, 5, (7, 7)), (2, 5, (1, 3))])

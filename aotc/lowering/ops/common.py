@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -124,6 +125,8 @@ def maximum(a: Expr, b: Expr) -> Expr:
     """The greater; NaN where either is NaN."""
     if dtype_of(a) == "bool":
         return tirx.Or(a, b)
+    if isinstance(b, tirx.FloatImm) and not math.isnan(b.value):
+        return tirx.Select(a < b, b, a)  # a NaN is not less
     if is_float(dtype_of(a)):
         return tirx.Select(tirx.any(a > b, is_nan(a)), a, b)
     return tirx.Max(a, b)
@@ -133,6 +136,8 @@ def minimum(a: Expr, b: Expr) -> Expr:
     """The lesser; NaN where either is NaN."""
     if dtype_of(a) == "bool":
         return tirx.And(a, b)
+    if isinstance(b, tirx.FloatImm) and not math.isnan(b.value):
+        return tirx.Select(a > b, b, a)
     if is_float(dtype_of(a)):
         return tirx.Select(tirx.any(a < b, is_nan(a)), a, b)
     return tirx.Min(a, b)

@@ -70,14 +70,19 @@ def _conv(attrs: Any, inputs: list[te.Tensor], results: list[TensorType], scope:
 
 
 def _blocked(attrs: Any, x: te.Tensor, w: te.Tensor, shape: tuple[Expr, ...], dtype: str) -> list[te.Tensor]:
-    """x[N, C/b, *S, b], w[O/b, C/b, *k, b_in, b_out]."""
+    """x[N, C/b_in, *S, b_in], w[O/b/m, C/b_in, *k, b_in, m*b]."""
     wide = accumulator(dtype)
     c_outer, c_inner = te.reduce_axis((0, w.shape[1]), "c0"), te.reduce_axis((0, w.shape[-2]), "c1")
     taps = _taps(w.shape[2:-2])
+    panel = int(w.shape[-1]) // attrs.channel_block
 
     def body(*i: Expr) -> Expr:
         at = _positions(i[2:-1], taps, attrs.strides, attrs.dilation)
-        weight = w(i[1], c_outer.var, *[t.var for t in taps], c_inner.var, i[-1])
+        which, lane = i[1], i[-1]
+        if panel > 1:
+            which = tirx.floordiv(i[1], int_constant(panel))
+            lane = tirx.floormod(i[1], int_constant(panel)) * int_constant(attrs.channel_block) + i[-1]
+        weight = w(which, c_outer.var, *[t.var for t in taps], c_inner.var, lane)
         return cast(x(i[0], c_outer.var, *at, c_inner.var), wide) * cast(weight, wide)
 
     return summed(shape, body, [c_outer, *taps, c_inner], dtype, "conv")

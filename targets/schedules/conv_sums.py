@@ -1,0 +1,389 @@
+"""The sums of one tile of a blocked convolution: multiply-adds over input channels and taps, in registers.
+
+Where the machine multiplies a vector by one element of another (Arm), inputs are loaded as whole vectors, of several
+channels or of several pixels; elsewhere each element is broadcast from memory. A depthwise tile loads each input once for
+all taps that read it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from tvm import tirx
+
+from aotc.targets import Target
+from aotc.targets.schedules.emit import const, known, registers, sequence, serial, unravel, vectorized
+from aotc.targets.schedules.fused import Fused
+from aotc.targets.schedules.tile import Step
+
+Expr = Any
+
+UNROLLED_OPERATIONS = 320
+"""Multiply-adds (vectors) that the innermost body may hold: more do not fit the CPUs' caches of decoded instructions."""
+
+TYPE_BYTES = {"float16": 2, "float32": 4, "float64": 8}
+
+STEPS = 8
+"""Input channels in the innermost body of a pointwise convolution, if that many fit ``UNROLLED_OPERATIONS``."""
+
+
+@dataclass(frozen=True, slots=True)
+class Axis:
+    """One spatial axis. ``size`` and ``out`` are its extents before and after."""
+
+    size: Expr
+    out: Expr
+    kernel: int
+    stride: int
+    dilation: int
+    before: int
+    after: int
+
+    @property
+    def is_pointwise(self) -> bool:
+        return self.kernel == 1 and self.stride == 1 and not self.before and not self.after
+
+    def taps(self, position: Expr) -> tuple[Expr, Expr]:
+        """The range of taps that fall inside for an output position."""
+        low: Expr = const(0)
+        if self.before:
+            low = tirx.max(const(0), tirx.floordiv(const(self.before + self.dilation - 1) - position * self.stride, const(self.dilation)))
+        high: Expr = const(self.kernel)
+        if self.after:
+            room = self.size + const(self.before + self.dilation - 1) - position * self.stride
+            high = tirx.min(high, tirx.floordiv(room, const(self.dilation)))
+        return low, high
+
+    def reads(self, p: int, k: int) -> int:
+        """Where pixel ``p`` of a tile reads for tap ``k``, counted from where its first pixel would without padding."""
+        return p * self.stride + k * self.dilation - self.before
+
+    def is_inner(self, start: int, width: int, size: int) -> bool:
+        first = start * self.stride - self.before
+        return first >= 0 and first + (width - 1) * self.stride + (self.kernel - 1) * self.dilation < size
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """A tile's place in its row. One that is ``inside`` reads no padding and reaches not beyond the row; of another the
+    start may be ``known``, else every access is checked."""
+
+    start: Expr
+    width: int
+    inside: bool
+    known: int | None = None
+
+
+class _Sums:
+    """What both kinds share: loads of the input, taps over the outer axes."""
+
+    def __init__(self, view: Fused, target: Target, full: Sequence[Axis], outer: Sequence[Axis], row: Axis, flat: bool) -> None:
+        self.x, self.w = view.operands
+        self.dtype = str(view.total.dtype)
+        self.block = int(known(view.total.shape[-1]) or 1)
+        self.target = target
+        self.lanes = min(self.block, target.lanes(self.dtype))
+        self.full, self.outer, self.row, self.flat = full, list(outer), row, flat
+
+    def fits(self, blocks: int) -> bool:
+        """Whether a tile may have so many blocks."""
+        return True
+
+    def step(self, vectors: int) -> Step | None:
+        """What the choice of a tile depends on, where blocks take ``vectors`` registers."""
+        raise NotImplementedError
+
+    def columns(self, pixels: int) -> int:
+        """How many different columns the taps of ``pixels`` neighbours read."""
+        return len({self.row.reads(p, k) for p in range(pixels) for k in range(self.row.kernel)})
+
+    def inside(self, place: Place, k: int) -> list[int]:
+        """The pixels of a tile that tap ``k`` adds to: all of them unless the place tells which read padding."""
+        if place.known is None or place.inside:
+            return list(range(place.width))
+        size, first = int(known(self.row.size) or 0), place.known * self.row.stride
+        return [p for p in range(place.width) if 0 <= first + self.row.reads(p, k) < size]
+
+    def input(self, n: Expr, block: Expr, rows: list[Expr], column: Expr, lane: Expr, checked: bool = False) -> Expr:
+        """One element of the input, zero in the padding if it is ``checked``."""
+
+        def value(at: Expr) -> Expr:
+            spatial = unravel(at, [axis.size for axis in self.full]) if self.flat else [*rows, at]
+            return self.wide(tirx.BufferLoad(self.x, [n, block, *spatial, lane]))
+
+        if not checked:
+            return value(column)
+        clamped = tirx.max(const(0), tirx.min(column, self.row.size - 1))
+        return tirx.Select(tirx.all(column >= 0, column < self.row.size), value(clamped), tirx.const(0, self.dtype))
+
+    def wide(self, value: Expr) -> Expr:
+        return value if str(value.ty) == self.dtype else tirx.Cast(self.dtype, value)
+
+    def over_taps(self, outer: list[Expr], body: Callable[[list[Expr], list[Expr]], tirx.Stmt]) -> tirx.Stmt:
+        """Loops over the taps of the outer axes that fall inside: ``body(taps, rows)``."""
+        ranges = [axis.taps(position) for axis, position in zip(self.outer, outer, strict=True)]
+
+        def step(taps: list[Expr], rows: list[Expr]) -> tirx.Stmt:
+            if len(taps) == len(ranges):
+                return body(taps, rows)
+            low, high = ranges[len(taps)]
+            axis, position = self.outer[len(taps)], outer[len(taps)]
+            base = position * axis.stride - axis.before
+            if axis.dilation > 1 or not axis.before:
+                extent = high if known(low) == 0 else high - low
+                return serial(extent, lambda k: step([*taps, k], [*rows, base + k * axis.dilation]), "k", first=low)
+            # The first row as a maximum: of ``base + k`` LLVM would take the constant out and add it at every load.
+            first = tirx.max(const(0), base)
+            return serial(high - low, lambda k: step([*taps, low + k], [*rows, first + k]), "k")
+
+        return step([], [])
+
+    def rows(self, outer: list[Expr], taps: list[Expr]) -> list[Expr]:
+        return [y * a.stride + k * a.dilation - a.before for a, y, k in zip(self.outer, outer, taps, strict=True)]
+
+
+class DenseSums(_Sums):
+    """Every output channel sums over all input channels."""
+
+    def __init__(self, view: Fused, target: Target, full: Sequence[Axis], outer: Sequence[Axis], row: Axis, flat: bool) -> None:
+        super().__init__(view, target, full, outer, row, flat)
+        self.channels = int(known(self.x.shape[-1]) or 1)
+        self.panel = int(known(self.w.shape[-1]) or 1) // self.block
+        self.by_element = target.multiplies_by_element and (self.channels % self.lanes == 0 or self.channels < self.lanes)
+
+    def fits(self, blocks: int) -> bool:
+        return blocks % self.panel == 0 or self.panel % blocks == 0
+
+    def step(self, vectors: int) -> Step | None:
+        if not self.by_element:
+            return None
+        row, channels = self.row, self.channels
+        if channels < self.lanes:
+
+            def packed(pixels: int) -> int:
+                return -(-((pixels - 1) * row.stride + (row.kernel - 1) * row.dilation + 1) * channels // self.lanes)
+
+            return Step(packed, packed, row.kernel * channels, True)
+        return Step(self.columns, lambda pixels: max(pixels, self.columns(pixels) // row.stride), row.kernel * self.lanes, True)
+
+    def added(self, sums: tirx.Buffer, n: Expr, group: Expr, blocks: int, outer: list[Expr], place: Place) -> tirx.Stmt:
+        """Adds all products of a tile to ``sums[blocks, width, block]``."""
+        tile = _DenseTile(self, sums, n, group, blocks, place)
+        outer_taps = [axis.kernel for axis in self.outer]
+        size = tile.size(self.channels)
+        once = self.flat or all(k == 1 for k in (*outer_taps, self.row.kernel))
+        count = known(self.x.shape[1])
+        if once and count is not None:
+            steps = next(
+                s for s in (4, 3, 2, 1) if s == 1 or (count % s == 0 and s * self.channels <= STEPS and s * size <= UNROLLED_OPERATIONS)
+            )
+            zeros = [const(0)] * len(outer_taps)
+            rows = self.rows(outer, zeros)
+            return serial(count // steps, lambda c: sequence(*(tile.tap(c * steps + s, zeros, rows, 0) for s in range(steps))), "c0")
+
+        def block(c0: Expr) -> tirx.Stmt:
+            return self.over_taps(outer, lambda taps, rows: tile.taps(c0, taps, rows))
+
+        return serial(self.x.shape[1], block, "c0")
+
+
+class _DenseTile:
+    """The multiply-adds of one tile."""
+
+    def __init__(self, of: DenseSums, sums: tirx.Buffer, n: Expr, group: Expr, blocks: int, place: Place) -> None:
+        self.of, self.sums, self.n, self.group, self.blocks, self.place = of, sums, n, group, blocks, place
+        self.first = place.start * of.row.stride
+
+    def size(self, channels: int) -> int:
+        """How many vectors of multiply-adds one tap has."""
+        return channels * self.blocks * self.place.width * (self.of.block // self.of.lanes)
+
+    def taps(self, c0: Expr, taps: list[Expr], rows: list[Expr]) -> tirx.Stmt:
+        """All taps along the row."""
+        row, of = self.of.row, self.of
+        if of.by_element and of.channels < of.lanes and (self.place.inside or self.place.known is not None):
+            return self._packed_row(c0, taps, rows)
+        if self.place.known is not None or row.kernel * self.size(of.channels) <= UNROLLED_OPERATIONS:
+            stmts = [self.tap(c0, taps, rows, k) for k in range(row.kernel) if of.inside(self.place, k)]
+            return sequence(*stmts) if stmts else tirx.Evaluate(const(0))
+        return serial(row.kernel, lambda k: self.tap(c0, taps, rows, k), "k")
+
+    def tap(self, c0: Expr, taps: list[Expr], rows: list[Expr], k: Any) -> tirx.Stmt:
+        """All channels of an input block for one tap."""
+        of = self.of
+        pixels = of.inside(self.place, k) if isinstance(k, int) else list(range(self.place.width))
+        checked = not self.place.inside and self.place.known is None
+        if of.by_element and of.channels % of.lanes == 0 and not checked:
+            return sequence(*(self._vectors(c0, taps, rows, k, pixels, c) for c in range(0, of.channels, of.lanes)))
+
+        def channel(c: Expr) -> tirx.Stmt:
+            return sequence(
+                *(
+                    self._add(o, p, of.input(self.n, c0, rows, self._column(p, k), c, checked), self._weight(c0, taps, k, c, o))
+                    for p in pixels
+                    for o in range(self.blocks)
+                )
+            )
+
+        if self.size(of.channels) <= UNROLLED_OPERATIONS:
+            return sequence(*(channel(const(c)) for c in range(of.channels)))
+        return serial(of.channels, channel, "c1")
+
+    def _vectors(self, c0: Expr, taps: list[Expr], rows: list[Expr], k: Any, pixels: list[int], first: int) -> tirx.Stmt:
+        """The channels from ``first`` on that one vector holds."""
+        of = self.of
+        xs = tirx.decl_buffer((self.place.width, of.lanes), of.dtype, "xs")
+
+        def load(p: int) -> tirx.Stmt:
+            return vectorized(
+                of.lanes, lambda v: tirx.BufferStore(xs, of.input(self.n, c0, rows, self._column(p, k), first + v), [const(p), v])
+            )
+
+        adds = [
+            self._add(o, p, tirx.BufferLoad(xs, [const(p), const(c)]), self._weight(c0, taps, k, const(first + c), o))
+            for c in range(of.lanes)
+            for o in range(self.blocks)
+            for p in pixels
+        ]
+        return sequence(registers(xs), *map(load, pixels), *adds)
+
+    def _packed_row(self, c0: Expr, taps: list[Expr], rows: list[Expr]) -> tirx.Stmt:
+        """Fewer channels than a vector has lanes: a vector holds several pixels. Loads cover what the taps read, and no more."""
+        of, row = self.of, self.of.row
+        reads = [(k, p, row.reads(p, k)) for k in range(row.kernel) for p in of.inside(self.place, k)]
+        if not reads:
+            return tirx.Evaluate(const(0))
+        low, high = min(r for _, _, r in reads), max(r for _, _, r in reads) + 1
+        length = (high - low) * of.channels
+        starts = list(range(0, length - of.lanes + 1, of.lanes))
+        if length < of.lanes:
+            starts, lanes = list(range(length)), 1
+        else:
+            lanes = of.lanes
+            starts += [length - lanes] if length % lanes else []
+        xs = tirx.decl_buffer((len(starts), lanes), of.dtype, "xs")
+
+        def load(i: int) -> tirx.Stmt:
+            # Pixels stand side by side: a channel beyond the last is one of the next pixel.
+            return vectorized(
+                lanes, lambda v: tirx.BufferStore(xs, of.input(self.n, c0, rows, self.first + low, starts[i] + v), [const(i), v])
+            )
+
+        def element(p: int, k: int, c: int) -> Expr:
+            at = (row.reads(p, k) - low) * of.channels + c
+            i = min(at // lanes, len(starts) - 1)
+            return tirx.BufferLoad(xs, [const(i), const(at - starts[i])])
+
+        adds = [
+            self._add(o, p, element(p, k, c), self._weight(c0, taps, k, const(c), o))
+            for k in range(row.kernel)
+            for c in range(of.channels)
+            for o in range(self.blocks)
+            for p in of.inside(self.place, k)
+        ]
+        return sequence(registers(xs), *(load(i) for i in range(len(starts))), *adds)
+
+    def _column(self, p: int, k: Any) -> Expr:
+        row = self.of.row
+        return self.first + (p * row.stride - row.before + k * row.dilation)
+
+    def _weight(self, c0: Expr, taps: list[Expr], k: Any, c: Expr, o: int) -> Callable[[Expr], Expr]:
+        """A vector of weights by lane. Their panels are several blocks wide."""
+        of, panel = self.of, self.of.panel
+        if self.blocks % panel == 0:
+            which, within = self.group * (self.blocks // panel) + o // panel, o % panel
+        else:
+            parts = panel // self.blocks
+            which, within = tirx.truncdiv(self.group, const(parts)), tirx.truncmod(self.group, const(parts)) * self.blocks + o
+        tap = [const(0)] * len(of.full) if of.flat else [*taps, const(k) if isinstance(k, int) else k]
+        return lambda v: of.wide(tirx.BufferLoad(of.w, [which, c0, *tap, c, within * of.block + v]))
+
+    def _add(self, o: int, p: int, x: Expr, w: Callable[[Expr], Expr]) -> tirx.Stmt:
+        at = [const(o), const(p)]
+
+        def lane(v: Expr) -> tirx.Stmt:
+            return tirx.BufferStore(self.sums, tirx.BufferLoad(self.sums, [*at, v]) + x * w(v), [*at, v])
+
+        return vectorized(self.of.block, lane)
+
+
+class DepthwiseSums(_Sums):
+    """Every channel is its own group: vectors of inputs by vectors of weights."""
+
+    def step(self, vectors: int) -> Step:
+        return Step(lambda pixels: vectors * self.columns(pixels), lambda pixels: 4, self.row.kernel * vectors, False)
+
+    def added(self, sums: tirx.Buffer, n: Expr, group: Expr, blocks: int, outer: list[Expr], place: Place) -> tirx.Stmt:
+        """Adds all products of a tile to ``sums[1, width, block]``. Rows that read no padding have their taps written out."""
+        taps = [axis.kernel for axis in self.outer]
+        looped = self.over_taps(outer, lambda chosen, rows: self._row(sums, n, group, chosen, rows, place))
+        size = self.row.kernel * place.width * (self.block // self.lanes)
+        for extent in taps:
+            size *= extent
+        if not taps or size > UNROLLED_OPERATIONS or self.far(taps):
+            return looped
+        written = []
+        for number in range(size // (self.row.kernel * place.width * (self.block // self.lanes))):
+            chosen = [const(i) for i in unravel_static(number, taps)]
+            written.append(self._row(sums, n, group, chosen, self.rows(outer, chosen), place))
+        inner = []
+        for axis, position in zip(self.outer, outer, strict=True):
+            low, high = axis.taps(position)
+            inner += [low == 0] if known(low) != 0 else []
+            inner += [high == axis.kernel] if known(high) != axis.kernel else []
+        return tirx.IfThenElse(tirx.all(*inner), sequence(*written), looped) if inner else sequence(*written)
+
+    def far(self, taps: list[int]) -> bool:
+        """Whether the rows that a tile reads are too far apart for the offsets of one address."""
+        step, reach = self.block * TYPE_BYTES.get(str(self.x.dtype), 4), 0
+        for extent, size in zip(reversed(taps), [known(axis.size) for axis in reversed([*self.outer[1:], self.row])], strict=True):
+            if size is None:
+                return True
+            step *= size
+            reach += (extent - 1) * step
+        return reach > self.target.offset_bytes
+
+    def _row(self, sums: tirx.Buffer, n: Expr, group: Expr, taps: list[Expr], rows: list[Expr], place: Place) -> tirx.Stmt:
+        """The taps along the row: each input that any of them reads is loaded once."""
+        row, checked = self.row, not place.inside and place.known is None
+        reads = {(k, p): row.reads(p, k) for k in range(row.kernel) for p in self.inside(place, k)}
+        if not reads:
+            return tirx.Evaluate(const(0))
+        places = {column: i for i, column in enumerate(sorted(set(reads.values())))}
+        xs = tirx.decl_buffer((len(places), self.block), self.dtype, "xs")
+        ws = tirx.decl_buffer((row.kernel, self.block), self.dtype, "ws")
+        first = place.start * row.stride
+
+        def load(column: int, i: int) -> tirx.Stmt:
+            return vectorized(
+                self.block, lambda v: tirx.BufferStore(xs, self.input(n, group, rows, first + column, v, checked), [const(i), v])
+            )
+
+        def weight(k: int) -> tirx.Stmt:
+            at = [group, *taps, const(k)]
+            return vectorized(self.block, lambda v: tirx.BufferStore(ws, self.wide(tirx.BufferLoad(self.w, [*at, v])), [const(k), v]))
+
+        def add(k: int, p: int) -> tirx.Stmt:
+            at, i = [const(0), const(p)], const(places[reads[k, p]])
+            return vectorized(
+                self.block,
+                lambda v: tirx.BufferStore(
+                    sums, tirx.BufferLoad(sums, [*at, v]) + tirx.BufferLoad(xs, [i, v]) * tirx.BufferLoad(ws, [const(k), v]), [*at, v]
+                ),
+            )
+
+        # In the order of the inputs: each is needed for a short time only, and many sums fit the registers.
+        used = sorted({k for k, _ in reads})
+        steps = [step for c, i in places.items() for step in (load(c, i), *(add(k, p) for (k, p), at in reads.items() if at == c))]
+        return sequence(registers(xs), registers(ws), *map(weight, used), *steps)
+
+
+def unravel_static(number: int, extents: Sequence[int]) -> list[int]:
+    """The indices of a row-major number."""
+    indices = []
+    for extent in reversed(extents):
+        indices.append(number % extent)
+        number //= extent
+    return indices[::-1]
