@@ -118,9 +118,14 @@ def main(
     seconds: Annotated[float, typer.Option(min=0.01, help="Length of one engine's part of a round.")] = 0.25,
     steps: Annotated[str, typer.Option(help="Which of setup, build, measure, page to do, by commas.")] = "setup,build,measure,page",
     resume: Annotated[bool, typer.Option("--resume", help="Keep what was measured of the same builds.")] = False,
-    results: Annotated[Path, typer.Option("--json", help="Where the figures are, and are added to.")] = ROOT / "build/peers/results.json",
-    output: Annotated[Path, typer.Option("--page", help="Where the page goes; its chart goes beside it.")] = ROOT / "build/peers/page.md",
-    folder: Annotated[Path, typer.Option(help="Where environments, models and builds are kept.")] = ROOT / "build/peers",
+    results: Annotated[
+        Path, typer.Option("--json", show_default="build/peers/results.json", help="Where the figures are, and are added to.")
+    ] = ROOT / "build/peers/results.json",
+    output: Annotated[
+        Path, typer.Option("--page", show_default="build/peers/page.md", help="Where the page goes; its chart goes beside it.")
+    ] = ROOT / "build/peers/page.md",
+    folder: Annotated[Path, typer.Option(show_default="build/peers", help="Where environments, models and builds are kept.")] = ROOT
+    / "build/peers",
     build_limit: Annotated[float, typer.Option(help="Seconds that a build may take.")] = 600.0,
 ) -> None:
     """Measure aotc beside other engines, all of them interleaved, and write a page.
