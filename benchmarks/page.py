@@ -18,7 +18,8 @@ SECTIONS = ("arm", "sweep", "scaling", "ablation")
 
 _HEAD = """# Performance
 
-Each section was written by the command that it names, in one run on one machine; run it again to see yours. `benchmarks/results.md` has times beside ONNX Runtime.
+Each section was written by the command that it names, in one run on one machine; run it again to see yours.
+`python -m benchmarks.peers` has times beside other engines.
 """
 
 
@@ -40,7 +41,7 @@ def read_sections(page: Path) -> dict[str, str]:
 def provenance(command: str, *packages: str) -> str:
     """When, where and with what a section was measured; ``packages`` are named with their versions."""
     versions = [f"{package} {importlib.metadata.version(package)}" for package in ("apache-tvm", *packages)]
-    return f"`{command}` on {time.strftime('%d %B %Y')}: {machine()}, aotc {aotc.__version__}, {', '.join(versions)}."
+    return f"`{command}` on {time.strftime('%-d %B %Y')}: {machine()}, aotc {aotc.__version__}, {', '.join(versions)}."
 
 
 def table(headings: Sequence[str], rows: Iterable[Sequence[object]]) -> list[str]:

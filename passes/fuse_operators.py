@@ -42,8 +42,8 @@ EXPENSIVE = frozenset([
 def fuse_operators(module: Module, options: Options) -> Module:
     """Every call of an operator ends up inside a primitive function. Their parameters are named p0, p1, ... in order of
     use; scalar constants stand inside, other constants and weights are arguments. A fused function's name joins the
-    operators' names and its origin the user's names."""
-    return map_functions(module, _fuse)
+    operators' names and its origin the user's names. Without ``options.fuse`` each call is a function of its own."""
+    return map_functions(module, lambda function: _fuse(function, options.fuse))
 
 
 @dataclass(eq=False)
@@ -60,10 +60,13 @@ class _Group:
         return self.members[-1]
 
 
-def _fuse(function: Function) -> Function:
+def _fuse(function: Function, join: bool) -> Function:
     if not any(_is_operator(node) for node in post_order(function.body)):
         return function
-    return with_body(function, _emit(function, _Grouping(function)))
+    grouping = _Grouping(function)
+    if join:
+        grouping.join()
+    return with_body(function, _emit(function, grouping))
 
 
 class _Grouping:
@@ -73,6 +76,9 @@ class _Grouping:
         self.users = users(function.body)
         self.post_dominator = _post_dominators(self.order, self.users)
         self.groups = {node: _Group([node], _anchor(node), node.op.name in EXPENSIVE) for node in self.order if _is_operator(node)}  # type: ignore[union-attr, list-item]
+
+    def join(self) -> None:
+        """Makes groups as large as they may be."""
         for node in self.order:
             if node in self.groups and self.groups[node].anchor is node:
                 while self.extend_anchor(self.group(node)):

@@ -84,6 +84,12 @@ def test_text_of_a_fused_function() -> None:
     assert [node.op.name for node in calls_of(function.body)] == ["conv", "add", "multiply", "relu"]
 
 
+def test_without_fusion_each_call_is_a_function() -> None:
+    text = "%a = conv(%x, $w)\n %b = add(%a, %y)\n %0 = relu(%b)\n return %0\n}"
+    result = fuse_operators(module(X + text, {"w": W["w"]}), Options(fuse=False))
+    assert [node.op.name for node in post_order(result.main.body) if isinstance(node, Call)] == ["conv", "add", "relu"]
+
+
 def test_groups_stay_small() -> None:
     x = Var("x", tensor("float32", 4))
     h = x
