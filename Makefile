@@ -39,14 +39,14 @@ format: setup ## rewrite files into the style that lint checks
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-# mypy cannot follow the mapping of passes/ and targets/ into the package, so it reads a view made of links.
+# mypy cannot follow the mapping of cross/, passes/ and targets/ into the package, so it reads a view made of links.
 build/view: FORCE
 	@rm -rf build/view && mkdir -p build/view/aotc
 	@ln -s $(CURDIR)/aotc/* build/view/aotc/
-	@ln -s $(CURDIR)/passes $(CURDIR)/targets build/view/aotc/
+	@ln -s $(CURDIR)/cross $(CURDIR)/passes $(CURDIR)/targets build/view/aotc/
 FORCE:
 
-types: setup build/view ## check types of all three package folders
+types: setup build/view ## check types of all package folders
 	cd build/view && $(CURDIR)/$(BIN)/mypy --config-file $(CURDIR)/pyproject.toml --cache-dir $(CURDIR)/.mypy_cache -p aotc
 
 sanitizers: setup ## run the runtime's tests under the address, undefined-behaviour and thread sanitizers

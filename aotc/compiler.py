@@ -20,6 +20,7 @@ from aotc.cache_dir import cache_beside
 from aotc.entry_points import EntryPoint, import_entry_points, with_states, with_versions
 from aotc.errors import BuildError, InvalidOption
 from aotc.frontends import import_model
+from aotc.ir.digest import model_digest
 from aotc.ir.dims import Dim
 from aotc.ir.expr import Call, Function, Module
 from aotc.ir.visitor import all_functions, post_order
@@ -119,6 +120,7 @@ def compile(
     output = Path(output)
     with cache_beside(output):
         module = clock("import", lambda: imported(model, EntryPoint(model, args, dynamic_shapes, inputs), states or {}, operators))
+        identity = model_digest(module)
         module = with_versions(module, versions)
         module = clock("optimise", lambda: optimise(module, chosen, () if winograd else ("choose_winograd",)))
         functions, in_place = primitive_functions(module), choose_in_place(module)
@@ -126,7 +128,7 @@ def compile(
         kernels = clock("kernels", lambda: compile_kernels(functions, chosen, jobs, count, in_place, tuned))
         planned = clock("plan", lambda: make_plan(module, kernels, in_place))
         linked = clock(
-            "link", lambda: package(planned, kernels, chosen, output, {**module.metadata, **(metadata or {})}, precision, compiler)
+            "link", lambda: package(planned, kernels, chosen, output, {**module.metadata, **(metadata or {})}, precision, compiler, identity)
         )
     entry = planned.plan.entry_points[0]
     distinct = len({id(kernel) for kernel in kernels.values()})  # equal functions share one
@@ -168,14 +170,14 @@ def compile_kernels(
 
 def package(
     planned: Planned, kernels: Mapping[Function, CompiledFunction], target: Target, output: Path,
-    metadata: Mapping[str, str], precision: str, compiler: str | None,
+    metadata: Mapping[str, str], precision: str, compiler: str | None, identity: str = "",
 ) -> Linked:  # fmt: skip
     """The plan, its weights and its kernels as one file; weights too large for that as a second one beside it."""
     plan_bytes = write_plan(planned.plan)
     with _work_folder(output) as folder:
         weights = write_weights(Path(folder) / "weights", planned.weights)
         manifest = make_manifest(
-            planned.plan, plan_bytes, weights, _target_info(target), aotc_version=__version__, precision=precision, metadata=metadata
+            planned.plan, plan_bytes, weights, _target_info(target), aotc_version=__version__, precision=precision, metadata=metadata, model_digest=identity
         )  # fmt: skip
         objects = list(dict.fromkeys(kernel.object_code for function in kernels.values() for kernel in function.kernels))
         return link(Parts(objects, stub_source(planned.plan), plan_bytes, manifest, weights.path), output, compiler=compiler)

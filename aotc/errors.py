@@ -37,3 +37,9 @@ class RuntimeFailure(AotcError):
     """A built file could not be opened or run."""
 
     exit_code = 6
+
+
+class TooSlow(AotcError):
+    """A measurement exceeds the limit that was given for it (``aotc bench --fail``)."""
+
+    exit_code = 7

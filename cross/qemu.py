@@ -17,13 +17,14 @@ import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
+import aotc
 from aotc.cache_dir import cache_dir
 from aotc.errors import BuildError
 from aotc.packaging.toolchain import ZigToolchain
 
-ROOT = Path(__file__).resolve().parent.parent
-CSRC = ROOT / "aotc" / "runtime" / "csrc"
-SOURCES = (ROOT / "cross" / "runner" / "aotc_run.c", ROOT / "cross" / "runner" / "aotc_npy.c", CSRC / "aotc_loader.c")
+RUNNER = Path(__file__).resolve().parent / "runner"
+CSRC = Path(aotc.__file__).resolve().parent / "runtime" / "csrc"
+SOURCES = (RUNNER / "aotc_run.c", RUNNER / "aotc_npy.c", CSRC / "aotc_loader.c")
 SYSROOT = Path("/usr/aarch64-linux-gnu")
 
 
@@ -37,14 +38,14 @@ def runner(triple: str = "aarch64-linux-gnu", glibc: tuple[int, int] = (2, 27)) 
     """The program aotc_run for ``triple``, compiled once. Raises BuildError."""
     tools = ZigToolchain(triple, glibc)
     digest = hashlib.sha256(tools.identity.encode())
-    for path in (*SOURCES, CSRC / "aotc.h", ROOT / "cross" / "runner" / "aotc_npy.h"):
+    for path in (*SOURCES, CSRC / "aotc.h", RUNNER / "aotc_npy.h"):
         digest.update(path.read_bytes())
     folder = cache_dir("runner")
     program = folder / f"aotc_run-{digest.hexdigest()[:16]}"
     if not program.exists():
         with tempfile.TemporaryDirectory(dir=folder) as work:
             made = Path(work) / "aotc_run"
-            options = ["-std=c11", "-O2", "-Wall", "-Wextra", "-s", f"-I{CSRC}", f"-I{ROOT / 'cross' / 'runner'}"]
+            options = ["-std=c11", "-O2", "-Wall", "-Wextra", "-s", f"-I{CSRC}", f"-I{RUNNER}"]
             tools.build_program(SOURCES, made, options)
             os.replace(made, program)
     return program

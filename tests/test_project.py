@@ -17,7 +17,7 @@ TRACKED = subprocess.run(["git", "ls-files"], cwd=ROOT, capture_output=True, tex
 
 def test_every_package_folder_is_listed() -> None:
     packages = set(PROJECT["tool"]["setuptools"]["packages"])
-    folders = {"aotc": ROOT / "aotc", "aotc.passes": ROOT / "passes", "aotc.targets": ROOT / "targets"}
+    folders = {"aotc": ROOT / "aotc", "aotc.cross": ROOT / "cross", "aotc.passes": ROOT / "passes", "aotc.targets": ROOT / "targets"}
     found = {
         ".".join([package, *path.parent.relative_to(folder).parts])
         for package, folder in folders.items()

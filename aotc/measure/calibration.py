@@ -50,35 +50,39 @@ class Calibration:
         self.threads = threads
         self._loop, self._call = _widest()
 
-    def rate(self, seconds: float) -> list[float]:
-        """Operations a second, all threads together, of trials of about a millisecond each over ``seconds``; a multiply-add is two."""
-        found: list[float] = []
-        end = time.perf_counter() + seconds
-        while not found or time.perf_counter() < end:
-            found.append(self._trial())
-        return found
-
-    def _trial(self) -> float:
+    def trial(self, turns: int = TURNS) -> float:
+        """Operations a second, all threads together, over ``turns`` turns of the loop in each; a multiply-add is two. As in a run of a
+        model, all wait for the last."""
+        work = turns * self._loop.flops * self.threads
         if self.threads == 1:
-            return self._one()
-        rates = [0.0] * self.threads
+            return work / max(self._call(turns), 1) * 1e9
+        times = [0] * self.threads
         gate = threading.Barrier(self.threads)
 
-        def work(number: int) -> None:
+        def one(number: int) -> None:
             gate.wait()
-            rates[number] = self._one(10)  # long beside the time in which threads start
+            times[number] = self._call(turns)
 
-        others = [threading.Thread(target=work, args=(number,)) for number in range(1, self.threads)]
+        others = [threading.Thread(target=one, args=(number,)) for number in range(1, self.threads)]
         for thread in others:
             thread.start()
-        work(0)
+        one(0)
         for thread in others:
             thread.join()
-        return sum(rates)
+        return work / max(times) * 1e9
 
-    def _one(self, times: int = 1) -> float:
-        turns = TURNS * times
-        return turns * self._loop.flops / max(self._call(turns), 1) * 1e9
+    def turns(self, seconds: float) -> int:
+        """How many turns take about so long when nothing disturbs them."""
+        rate = max(self.trial() for _ in range(5))
+        return max(1000, int(seconds * rate / self._loop.flops / self.threads))
+
+    def best(self, seconds: float) -> float:
+        """The highest rate seen within ``seconds``."""
+        turns = TURNS if self.threads == 1 else 10 * TURNS  # long beside the time in which threads start
+        found, end = self.trial(turns), time.perf_counter() + seconds
+        while time.perf_counter() < end:
+            found = max(found, self.trial(turns))
+        return found
 
 
 def peak(threads: int = 1, again: bool = False) -> float:
@@ -89,7 +93,7 @@ def peak(threads: int = 1, again: bool = False) -> float:
     """
     place = cache_dir("peaks") / f"{_key(threads)}.json"
     kept = 0.0 if again else _kept(place)
-    found = max(Calibration(threads).rate(AGAIN_SECONDS if kept else PEAK_SECONDS))
+    found = Calibration(threads).best(AGAIN_SECONDS if kept else PEAK_SECONDS)
     if found > kept:
         facts = {"machine": machine(), "threads": threads, "flops_per_second": found}
         write_atomically(place, json.dumps(facts).encode())

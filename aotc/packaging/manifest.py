@@ -71,7 +71,8 @@ class EntryPointInfo:
 @dataclass(frozen=True)
 class Manifest:
     """``metadata``: the user's own texts (labels, licence, the model's metadata). Digests are SHA-256 in hexadecimal;
-    ``external_weights``: the weights lie in a file of their own beside the built one."""
+    ``external_weights``: the weights lie in a file of their own beside the built one; ``model_digest``: what tells the source model from
+    another (``aotc.ir.digest``)."""
 
     aotc_version: str
     target: TargetInfo
@@ -83,6 +84,7 @@ class Manifest:
     precision: str = "fp32"
     metadata: Mapping[str, str] = field(default_factory=dict)
     external_weights: bool = False
+    model_digest: str = ""
     abi_version: int = ABI_VERSION
     format_version: int = FORMAT_VERSION
 
@@ -100,6 +102,7 @@ def make_manifest(
     aotc_version: str,
     precision: str = "fp32",
     metadata: Mapping[str, str] | None = None,
+    model_digest: str = "",
 ) -> Manifest:
     """The manifest of a build."""
     return Manifest(
@@ -113,6 +116,7 @@ def make_manifest(
         precision=precision,
         metadata=dict(metadata or {}),
         external_weights=weights.size > WEIGHTS_INSIDE,
+        model_digest=model_digest,
     )
 
 
