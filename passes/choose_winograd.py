@@ -26,6 +26,8 @@ EFFICIENCY = 0.85
 """Share of the peak rate of multiply-adds that kernels reach."""
 TRANSFORM_INSTRUCTIONS = {2: (90, 80), 4: (270, 240)}
 """Instructions for a vector of channels of an input tile and of an output tile, by tile; as many as two of them run in a cycle."""
+FEW_TILES = 6
+"""Fewer tiles of an image than a register tile usually has."""
 MARGIN = 0.9
 """Winograd's estimate must be less than this part of the direct one."""
 
@@ -60,8 +62,19 @@ def _chosen(node: Expr, target: Target, weights: Weights) -> Expr | None:
     attrs: Any = conv.attrs
     x, weight = conv.args
     blocked = cast(np.ndarray, array_of(weight))
-    changed = weights.derive([weight], f"winograd{tile}", lambda: transform_weight(_plain(blocked), tile, attrs.channel_block))
-    return ops.winograd_conv(x, changed, tile=tile, padding=attrs.padding, out_channels=attrs.out_channels, origin=node.origin)
+    block = attrs.channel_block
+    panel = block * _panel(layer, tile, layer.outputs // block, max(1, block // target.lanes("float32")))
+    what = f"winograd{tile}x{panel}"
+    changed = weights.derive([weight], what, lambda: transform_weight(_plain(blocked), tile, panel))
+    kept = {"padding": attrs.padding, "channel_block": block, "out_channels": attrs.out_channels}
+    return ops.winograd_conv(x, changed, tile=tile, origin=node.origin, **kept)
+
+
+def _panel(layer: Layer, tile: int, blocks: int, vectors: int) -> int:
+    """Output blocks whose weights stand together: those that a kernel multiplies at a time. With few tiles in an image that is
+    more of them."""
+    few = -(-layer.rows // tile) * -(-layer.columns // tile) < FEW_TILES
+    return next(n for n in range(max(1, (4 if few else 2) // vectors), 0, -1) if blocks % n == 0)
 
 
 def _layer(node: Expr) -> Layer | None:

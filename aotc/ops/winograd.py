@@ -74,23 +74,24 @@ none of them a product by 2, which compilers make a sum that no multiply-add tak
 
 @dataclass(frozen=True, slots=True)
 class WinogradAttributes(Attributes):
-    """x[N, ceil(C / b'), H, W, b'] gives [N, ceil(O / b), H', W', b] with weights u[ceil(O / b), (tile + 2)^2, C', b] that
-    ``transform_weight`` makes, where C' = ceil(C / b') * b'. ``padding`` is (top, left, bottom, right), each at most 2;
-    ``out_channels`` is the true O."""
+    """x[N, ceil(C / b'), H, W, b'] gives [N, ceil(O / b), H', W', b] with weights u[ceil(O / b) / m, (tile + 2)^2, C', m * b] that
+    ``transform_weight`` makes, where C' = ceil(C / b') * b' and m is the number of output blocks in a panel of weights.
+    ``channel_block`` is b, ``out_channels`` the true O, ``padding`` (top, left, bottom, right), each at most 2."""
 
     tile: int = 4
     padding: tuple[int, ...] = (0, 0, 0, 0)
+    channel_block: int = 8
     out_channels: int = 0
 
 
-def transform_weight(w: np.ndarray, tile: int, block: int) -> np.ndarray:
-    """w[O, C, 3, 3] as u[ceil(O / block), (tile + 2)^2, C, block] of the same dtype, zero where filled. Computed in float64
+def transform_weight(w: np.ndarray, tile: int, panel: int) -> np.ndarray:
+    """w[O, C, 3, 3] as u[ceil(O / panel), (tile + 2)^2, C, panel] of the same dtype, zero where filled. Computed in float64
     and rounded once."""
     outputs, channels = w.shape[:2]
     both = np.kron(WEIGHT_TRANSFORMS[tile], WEIGHT_TRANSFORMS[tile])
-    result = np.zeros((-(-outputs // block), len(both), channels, block), w.dtype)
+    result = np.zeros((-(-outputs // panel), len(both), channels, panel), w.dtype)
     for o in range(outputs):
-        result[o // block, :, :, o % block] = both @ w[o].reshape(channels, -1).T.astype(np.float64)
+        result[o // panel, :, :, o % panel] = both @ w[o].reshape(channels, -1).T.astype(np.float64)
     return result
 
 
@@ -105,10 +106,14 @@ def _relation(types: Sequence[TensorType], attrs: WinogradAttributes) -> TensorT
         raise InvalidModel(f"takes float32, not {x.dtype} and {u.dtype}")
     if x.rank != 5 or u.rank != 4:
         raise InvalidModel(f"takes data [N, C / b, H, W, b] and weights [O / b, (tile + 2)^2, C, b], not {x} and {u}")
-    block = u.shape[3]
-    blocks = ceildiv(attrs.out_channels, block) if isinstance(block, int) and block > 0 else u.shape[0]
-    expected = (blocks, (attrs.tile + 2) ** 2, x.shape[1] * x.shape[4], block)
-    if attrs.out_channels < 1 or u.shape != expected:
+    block = attrs.channel_block
+    if block < 1 or attrs.out_channels < 1:
+        raise InvalidModel(f"takes channel_block and out_channels of at least 1, not {block} and {attrs.out_channels}")
+    blocks = ceildiv(attrs.out_channels, block)
+    panel = u.shape[3] if isinstance(u.shape[3], int) and u.shape[3] and u.shape[3] % block == 0 else block
+    panel = panel if blocks * block % panel == 0 else block
+    expected = (blocks * block // panel, (attrs.tile + 2) ** 2, x.shape[1] * x.shape[4], panel)
+    if u.shape != expected:
         raise InvalidModel(
             f"tile {attrs.tile} and {attrs.out_channels} output channels do not fit data {x} with weights {u}:"
             f" expected weights {TensorType(expected, u.dtype)}"
@@ -131,7 +136,8 @@ def _reference(attrs: WinogradAttributes, x: np.ndarray, u: np.ndarray) -> np.nd
     weights = u.reshape(u.shape[0], tile + 2, tile + 2, x.shape[1], x.shape[4], u.shape[3]).astype(np.float64)
     products = np.einsum("ncyxbij,oijcbk->noyxkij", v, weights, optimize=True)
     y = np.moveaxis(a @ products @ a.T, (5, 6), (3, 5))  # [N, O / b, down, tile, across, tile, b]
-    result = y.reshape(n, u.shape[0], down * tile, across * tile, u.shape[3])[:, :, :rows, :columns]
+    merged = y.reshape(n, u.shape[0], down * tile, across * tile, -1, attrs.channel_block)  # m and b apart
+    result = np.moveaxis(merged, 4, 2).reshape(n, -1, down * tile, across * tile, attrs.channel_block)[:, :, :rows, :columns]
     return np.ascontiguousarray(result).astype(x.dtype)
 
 

@@ -10,8 +10,8 @@ from aotc import ops, targets
 from aotc.ir.dims import symbol
 from aotc.ir.expr import Expr, Var
 from aotc.lowering.kernel import lower_function
-from aotc.lowering.ops.winograd import transform_input, transform_output
-from aotc.ops.winograd import INPUT_TRANSFORMS, OUTPUT_TRANSFORMS, transform_weight
+from aotc.lowering.ops.winograd import positions, transform_input, transform_output
+from aotc.ops.winograd import INPUT_TRANSFORMS, OUTPUT_TRANSFORMS, WEIGHT_TRANSFORMS, transform_weight
 from tests.lowering.harness import Runner, function_of, var
 from tests.lowering.test_conv import agrees, blocked, plain
 
@@ -31,6 +31,9 @@ CASES = {
     "block of 16": (16, 32, 16, (8, 9), (1, 1, 1, 1)),
     "many tiles": (8, 8, 8, (57, 62), (1, 1, 1, 1)),
     "many channels": (256, 64, 8, (13, 13), (1, 1, 1, 1)),
+    "one output left": (8, 16, 8, (9, 5), (1, 1, 1, 1)),
+    "two outputs left": (16, 16, 8, (14, 10), (1, 1, 1, 1)),
+    "three outputs left": (16, 16, 8, (11, 7), (1, 1, 1, 1)),
 }
 
 
@@ -40,10 +43,12 @@ def expected(x: np.ndarray, w: np.ndarray, padding: tuple[int, ...]) -> np.ndarr
     return torch.nn.functional.conv2d(image, torch.from_numpy(w).double()).numpy()
 
 
-def conv(n: object, c: int, o: int, block: int, size: tuple[int, int], padding: tuple[int, ...], tile: int) -> tuple[Expr, Var, Var]:
+def conv(
+    n: object, c: int, o: int, block: int, size: tuple[int, int], padding: tuple[int, ...], tile: int, panel: int = 1
+) -> tuple[Expr, Var, Var]:
     data = var("x", "float32", n, c // block, *size, block)  # type: ignore[arg-type]
-    weight = var("u", "float32", -(-o // block), (tile + 2) ** 2, c, block)
-    return ops.winograd_conv(data, weight, tile=tile, padding=padding, out_channels=o), data, weight
+    weight = var("u", "float32", -(-o // (panel * block)), (tile + 2) ** 2, c, panel * block)
+    return ops.winograd_conv(data, weight, tile=tile, padding=padding, channel_block=block, out_channels=o), data, weight
 
 
 @pytest.mark.parametrize("tile", [2, 4])
@@ -55,6 +60,19 @@ def test_shapes(name: str, tile: int) -> None:
     function = function_of(body, data, weight)
     (result,) = Runner(function, lower_function(function, targets.get("host")))(blocked(x, block), transform_weight(w, tile, block))
     agrees(plain(result)[:, :o], expected(x, w, padding))
+
+
+@pytest.mark.parametrize("panel", [2, 4])
+@pytest.mark.parametrize("block", [4, 8])
+def test_panels_of_weights(panel: int, block: int) -> None:
+    """The kernel, and the tensor expression under the generic schedule, read weights whose panels hold several blocks."""
+    x, w = RNG.standard_normal((1, 16, 11, 7), np.float32), RNG.standard_normal((64, 16, 3, 3), np.float32)
+    body, data, weight = conv(1, 16, 64, block, (11, 7), (1, 1, 1, 1), 4, panel)
+    arrays, reference = [blocked(x, block), transform_weight(w, 4, panel * block)], expected(x, w, (1, 1, 1, 1))
+    function = function_of(body, data, weight)
+    agrees(plain(Runner(function, lower_function(function, targets.get("host")))(*arrays)[0]), reference)
+    function = function_of(ops.transpose(body, axes=(4, 0, 1, 2, 3)), data, weight)
+    agrees(plain(np.moveaxis(Runner(function, lower_function(function, targets.get("host")))(*arrays)[0], 0, -1)), reference)
 
 
 @pytest.mark.parametrize("tile", [2, 4])
@@ -76,4 +94,12 @@ def test_epilogue_in_place_with_any_batch_and_any_ranges(tile: int) -> None:
 @pytest.mark.parametrize("tile", [2, 4])
 def test_formulas_are_the_matrices(tile: int) -> None:
     for formula, matrix in ((transform_input, INPUT_TRANSFORMS[tile]), (transform_output, OUTPUT_TRANSFORMS[tile])):
-        np.testing.assert_allclose(np.array(formula(tile, list(np.eye(tile + 2)))), matrix, rtol=1e-15)
+        np.testing.assert_allclose(np.array(formula(tile, list(np.eye(tile + 2)), tile)), matrix, rtol=1e-15)
+
+
+@pytest.mark.parametrize(("tile", "outputs"), [(2, 1), (4, 1), (4, 2), (4, 3)])
+def test_short_tiles_use_the_weights_of_whole_ones(tile: int, outputs: int) -> None:
+    d, w = RNG.standard_normal(tile + 2), RNG.standard_normal(3)
+    weights = (WEIGHT_TRANSFORMS[tile] @ w)[list(positions(tile, outputs))]
+    found = transform_output(tile, list(weights * transform_input(tile, list(d), outputs)), outputs)
+    np.testing.assert_allclose(found, [d[i : i + 3] @ w for i in range(outputs)], rtol=1e-12)

@@ -21,27 +21,40 @@ STAGES = 5
 """Sums among the stages; the last is the result."""
 
 
-def transform_input(tile: int, d: Sequence[Any]) -> list[Any]:
-    """B' d along one axis, for anything that adds and multiplies by floats."""
+def positions(tile: int, outputs: int) -> tuple[int, ...]:
+    """The points that the first ``outputs`` outputs of a tile need, along one axis."""
     if tile == 2:
-        return [d[0] - d[2], d[1] + d[2], d[2] - d[1], d[3] - d[1]]
+        return (0, 1, 2, 3)[: outputs + 2]
+    return {4: (0, 1, 2, 3, 4, 5), 3: (0, 1, 2, 3, 4), 2: (0, 1, 2, 5), 1: (0, 1, 2)}[outputs]
+
+
+def transform_input(tile: int, d: Sequence[Any], outputs: int) -> list[Any]:
+    """B' d along one axis for the points of ``positions``, for anything that adds and multiplies by floats.
+
+    The last of three outputs does without infinity, since only the fourth depends on it. One or two outputs of a tile of 4 do
+    with a transform of their own over points whose weights are the same.
+    """
+    if tile == 2:
+        return [d[0] - d[2], d[1] + d[2], d[2] - d[1], d[3] - d[1]][: outputs + 2]
+    if outputs <= 2:
+        even, odd = d[2] * 0.75, d[1] * (0.75 * NEAR)
+        return [d[0] - d[2] - d[2], even + odd, even - odd, d[3] - d[1] * 0.5][: outputs + 2]
     near, near_odd = d[2] - d[4] * 0.5, d[1] * NEAR - d[3] * (NEAR / 2)
     far, far_odd = d[4] - d[2] * 0.5, d[3] * FAR - d[1] * NEAR
     first, last = d[0] + d[4] - d[2] * 2.5, d[1] + d[5] - d[3] * 2.5
-    return [first, near + near_odd, near - near_odd, far + far_odd, far - far_odd, last]
+    return [first, near + near_odd, near - near_odd, far + far_odd, far - far_odd, last][: outputs + 2]
 
 
-def transform_output(tile: int, m: Sequence[Any]) -> list[Any]:
-    """A' m along one axis, for anything that adds and multiplies by floats."""
+def transform_output(tile: int, m: Sequence[Any], outputs: int) -> list[Any]:
+    """The first ``outputs`` of A' m along one axis, for anything that adds and multiplies by floats; ``m`` belongs to the points
+    of ``positions``."""
     if tile == 2:
-        return [m[0] + m[1] + m[2], m[1] - m[2] + m[3]]
+        return [m[0] + m[1] + m[2], *([m[1] - m[2] + m[3]] if outputs == 2 else [])]
+    if outputs <= 2:
+        return [m[0] + m[1] + m[2], *([m[3] + (m[1] - m[2]) * NEAR] if outputs == 2 else [])]
     near, near_odd, far, far_odd = m[1] + m[2], m[1] - m[2], m[3] + m[4], m[3] - m[4]
-    return [
-        m[0] + near + far * 0.5,
-        (near_odd + far_odd) * NEAR,
-        far + near * 0.5,
-        m[5] + near_odd * (NEAR / 2) + far_odd * FAR,
-    ]
+    found = [m[0] + near + far * 0.5, (near_odd + far_odd) * NEAR, far + near * 0.5]
+    return [*found, m[5] + near_odd * (NEAR / 2) + far_odd * FAR] if outputs == 4 else found
 
 
 def _winograd(attrs: Any, inputs: list[te.Tensor], results: list[TensorType], scope: Scope) -> list[te.Tensor]:
@@ -73,10 +86,16 @@ def _winograd(attrs: Any, inputs: list[te.Tensor], results: list[TensorType], sc
         lambda k, n, c, t, s, i, j, v: to_input(j, k) * rows_done(n, c, t, i, s * m + k, v),
         "winograd_input",
     )
+    panel = u.shape[3]
+
+    def weight(o: Expr, at: Expr, k: Expr, v: Expr) -> Expr:
+        lane = o * block + v
+        return u(tirx.floordiv(lane, panel), at, k, tirx.floormod(lane, panel))
+
     products = summed(
         [batch, blocks, down, across, wide, wide, block],
         u.shape[2],
-        lambda k, n, o, t, s, i, j, v: transformed(n, tirx.floordiv(k, b), t, s, i, j, tirx.floormod(k, b)) * u(o, i * wide + j, k, v),
+        lambda k, n, o, t, s, i, j, v: transformed(n, tirx.floordiv(k, b), t, s, i, j, tirx.floormod(k, b)) * weight(o, i * wide + j, k, v),
         "winograd_products",
     )
     columns_done = summed(
