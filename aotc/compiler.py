@@ -27,6 +27,7 @@ from aotc.ir.visitor import all_functions, post_order
 from aotc.lowering.build import compile_functions
 from aotc.lowering.compiled import CompiledFunction, Selection
 from aotc.lowering.in_place import InPlace, choose_in_place
+from aotc.lowering.joined import choose_joined
 from aotc.lowering.planner import Planned, make_plan
 from aotc.lowering.tuned import read_tuning, selections
 from aotc.lowering.views import needs_kernel
@@ -128,7 +129,8 @@ def compile(
         kernels = clock("kernels", lambda: compile_kernels(functions, chosen, jobs, count, in_place, tuned))
         planned = clock("plan", lambda: make_plan(module, kernels, in_place))
         linked = clock(
-            "link", lambda: package(planned, kernels, chosen, output, {**module.metadata, **(metadata or {})}, precision, compiler, identity)
+            "link",
+            lambda: package(planned, kernels, chosen, output, {**module.metadata, **(metadata or {})}, precision, compiler, identity),
         )
     entry = planned.plan.entry_points[0]
     distinct = len({id(kernel) for kernel in kernels.values()})  # equal functions share one
@@ -154,7 +156,8 @@ def imported(model: Any, alone: EntryPoint, states: Mapping[str, str], operators
 def primitive_functions(module: Module) -> list[Function]:
     """The fused functions of a module that need a kernel, each once, in the order in which they run."""
     nodes = [node for function in all_functions(module) for node in post_order(function.body)]
-    return list(dict.fromkeys(cast("Function", cast("Call", node).op) for node in nodes if needs_kernel(node)))
+    wholes = choose_joined(module).wholes
+    return list(dict.fromkeys(cast("Function", cast("Call", node).op) for node in nodes if needs_kernel(node) and node not in wholes))
 
 
 def compile_kernels(

@@ -15,6 +15,7 @@ from aotc.ir.expr import Call, Expr, Function, If, Loop, Module, Var, bodies, ch
 from aotc.ir.symbols import schedule
 from aotc.ir.types import TensorType
 from aotc.ir.visitor import all_functions, post_order, users
+from aotc.lowering.joined import choose_joined
 from aotc.lowering.views import is_view, resolve_view, results_of
 from aotc.ops.base import Fusion, OpDef
 
@@ -31,6 +32,7 @@ def choose_in_place(module: Module) -> InPlace:
     """For each fused function that may compute in place, the first parameter that allows it."""
     chosen: dict[Function, int] = {}
     calls: dict[Function, int] = {}
+    joined = choose_joined(module)
     for function, owned in _functions(module):
         results = results_of(function.body)
         order = schedule(*results)
@@ -39,7 +41,15 @@ def choose_in_place(module: Module) -> InPlace:
         for node in order:
             if isinstance(node, Call) and isinstance(node.op, Function) and not is_view(node):
                 calls[node.op] = calls.get(node.op, 0) + 1
-                free = (i for i in range(len(node.args)) if _dies_here(node, i, last_reader, kept, owned) and is_aligned(node.op, i))
+                if joined.is_fixed(node):
+                    continue
+                free = (
+                    i
+                    for i in range(len(node.args))
+                    if not joined.is_fixed(resolve_view(node.args[i])[0])
+                    and _dies_here(node, i, last_reader, kept, owned)
+                    and is_aligned(node.op, i)
+                )
                 index = next(free, None)
                 # What the user receives is written to the user's memory; what the next iteration reads may stay where it is.
                 if index is not None and ((node, 0) not in kept or resolve_view(node.args[index])[0] in owned):

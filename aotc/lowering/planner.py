@@ -20,6 +20,7 @@ from aotc.ir.types import TensorType, flatten
 from aotc.lowering import control_flow, plan
 from aotc.lowering.compiled import CompiledFunction
 from aotc.lowering.in_place import InPlace
+from aotc.lowering.joined import Joined, choose_joined, parts_of
 from aotc.lowering.plan import Storage
 from aotc.lowering.plan_symbols import with_symbols
 from aotc.lowering.recorder import Place, Recorder, Weights
@@ -46,6 +47,7 @@ class Tables:
     weights: Weights
     kernels: dict[str, plan.Kernel]
     states: Mapping[str, int]
+    joined: Joined
 
     def kernel(self, kernel: plan.Kernel) -> int:
         """The number of a kernel."""
@@ -64,7 +66,7 @@ def make_plan(module: Module, compiled: Mapping[Function, CompiledFunction], in_
         plan.State(name, initial.type.dtype, initial.type.static_shape(), weights.add(initial.data) if initial.data.any() else None)
         for name, initial in module.states.items()
     ]
-    tables = Tables(compiled, in_place, weights, {}, {state.name: number for number, state in enumerate(states)})
+    tables = Tables(compiled, in_place, weights, {}, {state.name: number for number, state in enumerate(states)}, choose_joined(module))
     entries = [_plan_entry(name, module, tables) for name in module.functions if name not in module.versions]
     made = plan.ExecutionPlan(tuple(entries), tuple(tables.kernels.values()), tuple(states))
     return Planned(made, tuple(weights.arrays), weights.size)
@@ -134,6 +136,7 @@ class FunctionPlanner:
         self.results = results_of(function.body)
         self.value_ids: dict[Expr, tuple[int, ...]] = {param: (value,) for param, value in zip(function.params, params, strict=True)}
         self.wanted: dict[tuple[Expr, int], Place] = {}  # (node, result) that is computed straight into its place
+        self.wholes: dict[Expr, int] = {}  # concatenations whose memory exists
         for result, place in zip(self.results, places, strict=True):
             source = resolve_view(result, parts=False)
             if place is not None and isinstance(source[0], (Call, If, Loop)):
@@ -151,9 +154,18 @@ class FunctionPlanner:
         return [self.value_ids[expr][0] for expr in exprs]
 
     def result(self, node: Expr, index: int, type_: TensorType) -> int:
-        """A value for a result of ``node``: in its wanted place, else in a new buffer."""
+        """A value for a result of ``node``: in its wanted place, in its slot of a concatenation, else in a new buffer."""
+        slot = self.tables.joined.slots.get(node)
+        if slot is not None:
+            return self.recorder.view(self._whole(slot.whole), type_, slot.offset * type_.itemsize)
         place = self.wanted.get((node, index))
         return self.recorder.buffer(type_) if place is None else self.recorder.value(type_, place)
+
+    def _whole(self, node: Call) -> int:
+        """The value of a concatenation that no kernel computes: its memory is there as soon as a part needs it."""
+        if node not in self.wholes:
+            self.wholes[node] = self.result(node, 0, tensor_of(node))
+        return self.wholes[node]
 
     def body(self, function: Function, params: Sequence[int], places: Sequence[Place | None]) -> list[int]:
         """Plans a body of control flow where the plan stands now; the values of its results."""
@@ -185,6 +197,8 @@ class FunctionPlanner:
             case Call() if is_view(node):
                 offset = cast(Any, view_offset(node)) * tensor_of(node).itemsize
                 return (self.recorder.view(self.value_ids[node.args[0]][0], tensor_of(node), offset),)
+            case Call() if node in self.tables.joined.wholes:
+                return self._plan_join(node)
             case Call() if isinstance(node.op, Function):
                 return self._plan_call(node, node.op)
         raise InvalidModel(f"{getattr(node, 'origin', '')}: {type(node).__name__} cannot be planned; fuse_operators must run before")
@@ -208,6 +222,18 @@ class FunctionPlanner:
             )  # fmt: skip
         recorder.use(*arguments, *scratch, *results)
         return tuple(results)
+
+    def _plan_join(self, node: Call) -> tuple[int, ...]:
+        """A concatenation: the parts that were not computed in their place are copied there."""
+        whole, offset = self._whole(node), cast(Dim, 0)
+        for arg in parts_of(node):
+            part, type_ = self.value_ids[arg][0], tensor_of(arg)
+            place = self.recorder.view(whole, type_, offset * type_.itemsize)
+            if self.recorder.place(part) != self.recorder.place(place) and type_.size != 0:
+                self.recorder.copy(part, place, node.origin)
+            offset = offset + type_.size
+        self.recorder.use(whole)
+        return (whole,)
 
     def _plan_dims(self, node: Call) -> tuple[int, ...]:
         """``define_dims``, ``check_dims``, ``anchor``: the first argument, after what the operator does to symbols."""
