@@ -78,12 +78,14 @@ class Workers:
 
     def __init__(self) -> None:
         self.idle: list[subprocess.Popen[bytes]] = []
+        self.closed = False
 
     def __enter__(self) -> Workers:
         return self
 
     def __exit__(self, *_: object) -> None:
-        """Ends the processes: they wait for requests and see that none will come."""
+        """Ends the processes: they wait for requests and see that none will come. One that still works ends after that."""
+        self.closed = True
         while self.idle:
             _end(self.idle.pop())
 
@@ -95,7 +97,7 @@ class Workers:
         return subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env={**os.environ, "TVM_NUM_THREADS": "1"})
 
     def give(self, worker: subprocess.Popen[bytes]) -> None:
-        if worker.poll() is None:
+        if worker.poll() is None and not self.closed:
             self.idle.append(worker)
         else:
             _end(worker)
@@ -139,11 +141,17 @@ def _compile(work: list[_Task], target: Target, jobs: int, state: _State, proces
     results: dict[str, CompiledFunction] = {}
     failures: dict[int, Exception] = {}
     count = min(jobs, len(work), max(len(processes.idle), -(-len(work) // KERNELS_PER_WORKER)))
-    threads = [threading.Thread(target=_drive, args=(tasks, work, target, state, processes, results, failures)) for _ in range(count)]
+    threads = [
+        threading.Thread(target=_drive, args=(tasks, work, target, state, processes, results, failures), daemon=True) for _ in range(count)
+    ]
     for thread in threads:
         thread.start()
-    for thread in threads:
-        thread.join()
+    try:
+        for thread in threads:
+            thread.join()
+    except BaseException as interruption:  # of the caller's, mostly Ctrl-C: no further task begins
+        failures[-1] = BuildError(str(interruption))
+        raise
     if failures:
         raise failures[min(failures)]
     return results

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import signal
 import sys
 from collections.abc import Iterator
 
@@ -16,6 +17,7 @@ from aotc.targets import Target
 
 
 def main() -> None:
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the caller's to handle: without requests this process ends
     replies = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)  # whatever prints must not mix with the replies
     with without_torch():
@@ -24,7 +26,11 @@ def main() -> None:
                 request = read_frame(sys.stdin.buffer)
             except EOFError:
                 return
-            write_frame(replies, pack_result(_answer(request)))
+            reply = pack_result(_answer(request))
+            try:
+                write_frame(replies, reply)
+            except BrokenPipeError:
+                os._exit(0)  # the caller has ended meanwhile, and nobody reads what would be said of it
 
 
 @contextlib.contextmanager

@@ -181,6 +181,7 @@ def local(target: Target) -> Board:
     process = subprocess.Popen([str(board_program(target)), "--pipe"], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
     assert process.stdin is not None and process.stdout is not None
     stack.callback(process.wait)
+    stack.callback(process.terminate)  # what it measures may take another minute
     stack.enter_context(process.stdout)
     stack.enter_context(contextlib.suppress(BrokenPipeError))
     stack.enter_context(process.stdin)

@@ -19,6 +19,9 @@ from aotc.lowering.planner import make_plan
 from aotc.targets import Target
 from aotc.tuning.board import Input
 
+AGREEMENT = 1e-3
+"""What floats may differ by, relative to the largest: sums in another order, or in Winograd's domain."""
+
 
 @dataclass(frozen=True, slots=True)
 class Layer:
@@ -37,6 +40,11 @@ class Layer:
     @property
     def flops(self) -> int:
         return self.calls * evaluate(function_flops(self.function), self.sizes)
+
+    @property
+    def tolerance(self) -> float:
+        """How far a candidate's results may be from the untuned ones, relative to the largest: integers are exact."""
+        return AGREEMENT if any("float" in tensor.dtype for tensor in flatten(self.function.body.type)) else 0.0
 
     def inputs(self) -> list[Input]:
         """Of the file that holds the candidates."""

@@ -25,8 +25,6 @@ BATCH = 8
 FINALISTS = 3
 PATIENCE = 2
 """Batches without a better candidate after which a function is left alone."""
-AGREEMENT = 1e-3
-"""What the outputs of a candidate may differ from the untuned ones, relative to the largest: sums in another order, or Winograd's."""
 RUN_LIMIT = 60.0
 """Seconds beyond its budget after which a measurement is killed."""
 
@@ -139,7 +137,8 @@ class Search:
                     ) from error
                 left.pop(error.entry - 1).failed = str(error)
                 continue
-            wrong = [c for c, d, m in zip(left, timing.difference[1:], timing.largest[1:], strict=True) if not d <= AGREEMENT * m]
+            allowed = self.layer.tolerance * timing.largest[1:]
+            wrong = [c for c, d, a in zip(left, timing.difference[1:], allowed, strict=True) if not d <= a]
             if not wrong:
                 return timing, left
             for candidate in wrong:

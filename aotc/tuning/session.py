@@ -38,7 +38,7 @@ Tell = Callable[[Event], None]
 
 @dataclass(slots=True)
 class Session:
-    """What the boards' threads share. ``entries`` is the whole database; ``failed`` has messages by key, ``lost`` those of boards."""
+    """What the boards' threads share. ``entries`` is the whole database; ``failed`` has messages by key, ``lost`` by board."""
 
     compiler: Compiler
     path: Path
@@ -48,7 +48,7 @@ class Session:
     tell: Tell
     waiting: list[Layer]
     failed: dict[str, str] = field(default_factory=dict)
-    lost: list[str] = field(default_factory=list)
+    lost: dict[str, str] = field(default_factory=dict)
     busy: int = 0
     fault: BaseException | None = None
     stopping: bool = False
@@ -74,24 +74,32 @@ class Session:
     def _serve(self, board: Board) -> None:
         while (layer := self._take()) is not None:
             try:
-                self._event(Event("start", board.name, layer))
-                entry = Search(layer, self.untuned[layer.key], self.compiler, board, self.effort).run()
-                self._keep(Event("done", board.name, layer, entry), entry)
-            except BoardLost as error:
-                with self.changed:  # others go on with what it had begun
-                    self.waiting.insert(0, layer)
-                    self.lost.append(str(error))
-                self._event(Event("lost", board.name, layer, message=str(error)))
-                return
-            except AotcError as error:
-                self.failed[layer.key] = str(error)
-                self._event(Event("failed", board.name, layer, message=str(error)))
-            except BaseException as error:
+                if not self._tune(layer, board):
+                    return
+            except BaseException as error:  # handed to the caller's thread
                 self.fault, self.stopping = error, True
             finally:
                 with self.changed:
                     self.busy -= 1
                     self.changed.notify_all()
+
+    def _tune(self, layer: Layer, board: Board) -> bool:
+        """Whether the board is still there. Raises BuildError where the file cannot be written."""
+        self._event(Event("start", board.name, layer))
+        try:
+            entry = Search(layer, self.untuned[layer.key], self.compiler, board, self.effort).run()
+        except BoardLost as error:
+            with self.changed:  # others go on with what it had begun
+                self.waiting.insert(0, layer)
+                self.lost[board.name] = str(error)
+            self._event(Event("lost", board.name, layer, message=str(error)))
+            return False
+        except AotcError as error:
+            self.failed[layer.key] = str(error)
+            self._event(Event("failed", board.name, layer, message=str(error)))
+        else:
+            self._keep(Event("done", board.name, layer, entry), entry)
+        return True
 
     def _take(self) -> Layer | None:
         """The next layer; waits while another board has one that may come back. ``None`` at the end."""

@@ -106,7 +106,7 @@ def tune(
         whole = _whole(model, session, opened, tunable, jobs) if network and not session.waiting else _Whole(note=_why_not(network))
     measured = tuple(layer.key for layer in waiting if layer not in session.waiting and layer.key not in session.failed)
     return Report(
-        path, target, tuple(tunable), session.entries, measured, session.failed, tuple(session.waiting), tuple(session.lost),
+        path, target, tuple(tunable), session.entries, measured, session.failed, tuple(session.waiting), tuple(session.lost.values()),
         whole.reverted, whole.comparisons, whole.note,
     )  # fmt: skip
 
@@ -147,7 +147,7 @@ def _why_not(network: bool) -> str:
 
 def _whole(model: Sized, session: Session, boards: Sequence[Board], found: Sequence[Layer], jobs: int | None) -> _Whole:
     """Compares the whole model, and takes back what is slower in it, until nothing is."""
-    alive = next((board for board in boards if not any(board.name in text for text in session.lost)), None)
+    alive = next((board for board in boards if board.name not in session.lost), None)
     if alive is None or not any(session.entries[layer.key].selection for layer in found if layer.key in session.entries):
         return _Whole(note="no layer has a better choice" if alive else "no board is left")
     reverted: list[str] = []

@@ -185,8 +185,8 @@ def test_another_version_is_told_so() -> None:
     assert b"speaks version 1 of the protocol, the request is of version 9" in answer
 
 
-def test_a_board_that_dies(candidates: Path) -> None:
-    with listening() as (address, process):
+def test_a_board_that_dies(candidates: Path, tmp_path: Path) -> None:
+    with listening("--dir", str(tmp_path)) as (address, process):
         board = connect(address)
         board.send_file(candidates)
         os.kill(process, signal.SIGKILL)
