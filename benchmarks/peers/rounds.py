@@ -25,7 +25,7 @@ class Plan:
     rounds: int = 12
     seconds: float = 0.25
     starts: int = 3
-    slow: float = 1.0
+    slow: float = 0.3
     slow_rounds: int = 3
     start_limit: float = 180.0
 
