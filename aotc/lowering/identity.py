@@ -102,9 +102,8 @@ def _flops(call: Call) -> Dim:
         taps = args[1].shape[1:-1] if attrs.channel_block else args[1].shape[1:]
         return 2 * result.size * product(taps)
     if name == "winograd_conv":
-        _, positions, channels, block = args[1].shape
         tiles = product(ceildiv(extent, attrs.tile) for extent in result.shape[2:4])
-        return 2 * result.shape[0] * tiles * positions * channels * result.shape[1] * block
+        return 2 * result.shape[0] * tiles * args[1].size
     if name == "conv_transpose":
         return 2 * args[0].size * product(args[1].shape[1:])
     if name in ("matmul", "dense", "packed_dense", "integer_matmul"):

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from aotc.ir.dims import ceildiv
 from aotc.ir.expr import Call, Function, Module
 from aotc.ir.types import TensorType
 from aotc.ir.visitor import all_functions, post_order
@@ -26,6 +25,12 @@ def _saved(call: Call) -> int:
     assert isinstance(result, TensorType)
     assert isinstance(weight, TensorType)
     batch, _, *extents, _ = result.shape
-    _, positions, channels, _ = weight.shape
-    tiles = math.prod(ceildiv(extent, attrs.tile) for extent in extents)
-    return batch * channels * attrs.out_channels * (KERNEL**2 * math.prod(extents) - positions * tiles)  # type: ignore[operator, arg-type, no-any-return]
+    products = math.prod(_products(int(extent), attrs.tile) for extent in extents)  # type: ignore[arg-type]
+    channels = weight.shape[2]
+    return batch * channels * attrs.out_channels * (KERNEL**2 * math.prod(extents) - products)  # type: ignore[operator, arg-type, no-any-return]
+
+
+def _products(extent: int, tile: int) -> int:
+    """Along one axis: those of whole tiles, and of a shorter one at the end."""
+    whole, rest = divmod(extent, tile)
+    return whole * (tile + KERNEL - 1) + (rest + KERNEL - 1 if rest else 0)

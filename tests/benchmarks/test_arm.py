@@ -13,12 +13,13 @@ from elftools.elf.elffile import ELFFile
 import aotc
 from aotc import ops
 from aotc.cross import qemu
-from aotc.ir.expr import Constant, Function, Module, Var
+from aotc.ir.expr import Constant, Function, Module, Var, call
 from aotc.ir.types import tensor
 from aotc.measure import instructions
 from benchmarks.arm import peers, report
 from benchmarks.arm.blocks import Block, is_fmla, merged, profile
 from benchmarks.arm.mca import OLDEST, Mca
+from benchmarks.arm.work import saved_by_winograd
 
 MULTIPLY_ADDS = (
     "fmla v0.4s, v1.4s, v2.s[3]", "fmls v0.4s, v1.4s, v2.s[0]", "fmla v31.4s, v30.4s, v29.4s", "fmls v0.4s, v1.4s, v2.4s",
@@ -68,9 +69,21 @@ def test_counts_of_a_product(tmp_path: Path) -> None:
     products = sum(4 * block.executions * block.fmlas for block in blocks)
     assert x.size * weight.shape[0] <= products < 1.2 * x.size * weight.shape[0]
     counted = instructions.count(tmp_path / "model.so", {"x": x}).classes
-    assert sum(block.instructions for block in merged(blocks)) == pytest.approx(counted["total"], abs=10_000)  # the program tells the times of a second run
+    assert sum(block.instructions for block in merged(blocks)) == pytest.approx(
+        counted["total"], abs=10_000
+    )  # the program tells the times of a second run
     assert products == 4 * counted["fma"]
     assert peers.difference(np.load(tmp_path / "y.npy"), x @ weight.T) < 1e-5
+
+
+def test_products_that_winograd_saves() -> None:
+    """7 x 7 outputs of tiles of 4: along each axis a tile of 4 with 6 products and one of 3 with 5."""
+    x, u = Var("x", tensor("float32", 1, 2, 7, 7, 8)), Var("u", tensor("float32", 3, 36, 16, 8))
+    product = ops.winograd_conv(x, u, tile=4, padding=(1, 1, 1, 1), channel_block=8, out_channels=20)
+    fused = Function((x, u), product, "fused", primitive=True)
+    body = call(fused, (x, u))
+    module = Module({"main": Function((x, u), body, "main")}, {"main": ("y",)})
+    assert saved_by_winograd(module) == 16 * 20 * (9 * 49 - 11 * 11)
 
 
 def test_the_limit_is_the_greater_of_the_peers_and_the_floor() -> None:
