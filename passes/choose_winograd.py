@@ -7,7 +7,7 @@ with tiles of 4). So few channels and small maps stay as they are: there transfo
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, cast
 
@@ -44,19 +44,23 @@ class Layer:
 
 
 def choose_winograd(module: Module, options: Options) -> Module:
-    """Blocked float32 convolutions of one group with constant weights of 3x3, stride 1, no dilation and known sizes."""
+    """Blocked float32 convolutions of one group with constant weights of 3x3, stride 1, no dilation and known sizes. Those that
+    share weights change together or not at all, so that the weights stay shared."""
     if options.target is None:
         return module
+    layers: dict[Expr, list[Layer | None]] = {}
+    for node in post_order(*(function.body for function in all_functions(module))):
+        if ops.conv.is_call(node):
+            layers.setdefault(cast(Call, node).args[1], []).append(_layer(node))
+    tiles = {weight: choose_tile(uses, options.target) for weight, uses in layers.items()}
     target, weights = options.target, Weights(module)
-    return rewrite_module(module, lambda node: _chosen(node, target, weights))
+    return rewrite_module(module, lambda node: _chosen(node, tiles, target, weights))
 
 
-def _chosen(node: Expr, target: Target, weights: Weights) -> Expr | None:
+def _chosen(node: Expr, tiles: Mapping[Expr, int | None], target: Target, weights: Weights) -> Expr | None:
+    tile = tiles.get(cast(Call, node).args[1]) if ops.conv.is_call(node) else None
     layer = _layer(node)
-    if layer is None:
-        return None
-    tile = choose_tile(layer, target)
-    if tile is None:
+    if tile is None or layer is None:
         return None
     conv = cast(Call, node)
     attrs: Any = conv.attrs
@@ -95,13 +99,15 @@ def _layer(node: Expr) -> Layer | None:
     return Layer(rows, columns, weight.shape[1] * weight.shape[4], weight.shape[0] * weight.shape[5], batch)
 
 
-def choose_tile(layer: Layer, target: Target) -> int | None:
-    """The tile of least estimated time, or ``None`` where no tile is better than direct sums."""
-    if min(layer.rows, layer.columns, layer.batch) < 1:
+def choose_tile(uses: Sequence[Layer | None], target: Target) -> int | None:
+    """The tile of least estimated time for the layers that use one weight, or ``None`` where no tile is better than direct sums
+    or a use has no Winograd form."""
+    layers = [layer for layer in uses if layer is not None and min(layer.rows, layer.columns, layer.batch) > 0]
+    if not layers or len(layers) < len(uses):
         return None
-    found = {tile: winograd_cycles(layer, tile, target) for tile in TILES}
+    found = {tile: sum(winograd_cycles(layer, tile, target) for layer in layers) for tile in TILES}
     best = min(TILES, key=found.__getitem__)
-    return best if found[best] < MARGIN * direct_cycles(layer, target) else None
+    return best if found[best] < MARGIN * sum(direct_cycles(layer, target) for layer in layers) else None
 
 
 def direct_cycles(layer: Layer, target: Target) -> float:
@@ -132,16 +138,14 @@ def _plain(w: np.ndarray) -> np.ndarray:
 
 def winograd_growth(module: Module) -> dict[str, int]:
     """By layer, the bytes by which Winograd's weights make the weights of a fused module larger. Those that several layers
-    share count for the first; where something else needs the direct form too, all bytes count."""
-    bodies = [function.body for function in all_functions(module)]
-    names = {node.name for node in post_order(*bodies) if isinstance(node, Parameter)}
+    share count for the first."""
     found: dict[str, int] = {}
     seen: set[Expr] = set()
-    for layer, weight in _winograd_weights(bodies):
+    for layer, weight in _winograd_weights([function.body for function in all_functions(module)]):
         if weight not in seen:
             seen.add(weight)
-            direct = 0 if weight.name.rpartition("~")[0] in names else weight.data.nbytes // weight.data.shape[1] * KERNEL**2
-            found[layer] = found.get(layer, 0) + weight.data.nbytes - direct
+            size = weight.data.nbytes
+            found[layer] = found.get(layer, 0) + size - size // weight.data.shape[1] * KERNEL**2
     return found
 
 

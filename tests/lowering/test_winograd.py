@@ -19,13 +19,10 @@ RNG = np.random.default_rng(0)
 
 # input channels, output channels, block, size, padding (begins, ends)
 CASES = {
-    "square": (16, 16, 8, (14, 14), (1, 1, 1, 1)),
     "odd": (16, 24, 8, (7, 9), (1, 1, 1, 1)),
-    "no padding": (8, 8, 8, (12, 11), (0, 0, 0, 0)),
     "asymmetric padding": (8, 16, 8, (6, 5), (0, 2, 1, 0)),
     "full padding": (8, 8, 8, (5, 8), (2, 2, 2, 2)),
     "one pixel": (8, 8, 8, (1, 1), (1, 1, 1, 1)),
-    "one row": (8, 8, 8, (1, 30), (1, 1, 1, 1)),
     "filled channels": (16, 13, 8, (10, 10), (1, 1, 1, 1)),
     "block of 4": (8, 12, 4, (8, 9), (1, 1, 1, 1)),
     "block of 16": (16, 32, 16, (8, 9), (1, 1, 1, 1)),
@@ -33,7 +30,6 @@ CASES = {
     "many channels": (256, 64, 8, (13, 13), (1, 1, 1, 1)),
     "one output left": (8, 16, 8, (9, 5), (1, 1, 1, 1)),
     "two outputs left": (16, 16, 8, (14, 10), (1, 1, 1, 1)),
-    "three outputs left": (16, 16, 8, (11, 7), (1, 1, 1, 1)),
 }
 
 
@@ -51,8 +47,7 @@ def conv(
     return ops.winograd_conv(data, weight, tile=tile, padding=padding, channel_block=block, out_channels=o), data, weight
 
 
-@pytest.mark.parametrize("tile", [2, 4])
-@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize(("name", "tile"), [*((name, 4) for name in CASES), *((name, 2) for name in ("odd", "full padding", "many tiles"))])
 def test_shapes(name: str, tile: int) -> None:
     c, o, block, size, padding = CASES[name]
     x, w = RNG.standard_normal((2, c, *size), np.float32), RNG.standard_normal((o, c, 3, 3), np.float32)
@@ -62,8 +57,7 @@ def test_shapes(name: str, tile: int) -> None:
     agrees(plain(result)[:, :o], expected(x, w, padding))
 
 
-@pytest.mark.parametrize("panel", [2, 4])
-@pytest.mark.parametrize("block", [4, 8])
+@pytest.mark.parametrize(("panel", "block"), [(2, 8), (4, 4)])
 def test_panels_of_weights(panel: int, block: int) -> None:
     """The kernel, and the tensor expression under the generic schedule, read weights whose panels hold several blocks."""
     x, w = RNG.standard_normal((1, 16, 11, 7), np.float32), RNG.standard_normal((64, 16, 3, 3), np.float32)
@@ -75,10 +69,9 @@ def test_panels_of_weights(panel: int, block: int) -> None:
     agrees(plain(np.moveaxis(Runner(function, lower_function(function, targets.get("host")))(*arrays)[0], 0, -1)), reference)
 
 
-@pytest.mark.parametrize("tile", [2, 4])
-def test_epilogue_in_place_with_any_batch_and_any_ranges(tile: int) -> None:
-    """A bias, a residual that the result overwrites, relu; the same bits however the tasks are cut."""
-    size, padding = (15, 14), (1, 1, 1, 1)
+def test_epilogue_with_any_batch_and_any_ranges() -> None:
+    """A bias, a residual, relu; the same bits however the tasks are cut."""
+    size, padding, tile = (15, 14), (1, 1, 1, 1), 4
     body, data, weight = conv(symbol("n"), 16, 16, 8, size, padding, tile)
     bias, other = var("bias", "float32", 1, 2, 1, 1, 8), var("other", "float32", symbol("n"), 2, *size, 8)
     function = function_of(ops.relu(ops.add(ops.add(body, bias), other)), data, weight, bias, other)

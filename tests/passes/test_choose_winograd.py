@@ -60,22 +60,28 @@ def test_nothing_is_estimated_without_a_target() -> None:
 
 
 def test_few_channels_stay_and_weights_weigh_in() -> None:
-    assert choose_tile(Layer(56, 56, 64, 64, 1), ARM) == 4
-    assert choose_tile(Layer(112, 112, 4, 4, 1), ARM) is None
-    assert choose_tile(Layer(1, 1, 512, 512, 1), ARM) is None
+    assert choose_tile([Layer(56, 56, 64, 64, 1)], ARM) == 4
+    assert choose_tile([Layer(112, 112, 4, 4, 1)], ARM) is None
+    assert choose_tile([Layer(1, 1, 512, 512, 1)], ARM) is None
     wide = targets.get("x86-64-v3")  # multiplies faster, while memory is no faster: the larger weights cost more there
-    assert choose_tile(Layer(7, 7, 512, 512, 1), wide) == 2
-    assert choose_tile(Layer(7, 7, 512, 512, 16), wide) == 4
+    assert choose_tile([Layer(7, 7, 512, 512, 1)], wide) == 2
+    assert choose_tile([Layer(7, 7, 512, 512, 16)], wide) == 4
+
+
+def test_layers_that_share_weights_change_together() -> None:
+    large, small = Layer(56, 56, 64, 64, 1), Layer(1, 1, 64, 64, 1)
+    assert choose_tile([small], ARM) is None
+    assert choose_tile([large, small], ARM) == 4
+    assert choose_tile([large, None], ARM) is None
 
 
 def test_growth_by_layer() -> None:
-    """A layer's weights count once; all of them where the direct form is needed too."""
-    w = blocked(weight(64, 64, 3, 3), 4, 4)
+    """Weights that two layers share count once."""
+    second = CONV.replace("%x", "%a")
     source = (
-        "(%x: float32[1, 16, 12, 12, 4], %y: float32[1, 16, 1, 1, 4]) {\n"
-        f" %a = {CONV.format('$w')}\n %b = {CONV.format('$w').replace('%x', '%a')}\n"
-        f" %c = {CONV.format('$v').replace('%x', '%b')}\n %d = {CONV.format('$v').replace('%x', '%y')}\n"
-        " %0 = (%c, %d)\n return %0\n}"
+        "(%x: float32[1, 16, 12, 12, 4]) {\n"
+        f" %a = {CONV.format('$w')}\n %b = {second.format('$v')}\n %0 = {second.replace('%a', '%b').format('$v')}\n return %0\n}}"
     )
+    w = blocked(weight(64, 64, 3, 3), 4, 4)
     changed = fuse_operators(choose_winograd(module(source, {"w": w, "v": w + 1}), OPTIONS), OPTIONS)
-    assert list(winograd_growth(changed).values()) == [4 * 64 * 64 * (36 - 9), 4 * 64 * 64 * 36]
+    assert list(winograd_growth(changed).values()) == [4 * 64 * 64 * (36 - 9)] * 2
