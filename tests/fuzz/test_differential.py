@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 from pathlib import Path
@@ -9,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tests.fuzz.__main__ import in_a_process
+from tests.fuzz.__main__ import RESULTS, in_a_process
 from tests.fuzz.builder import Graph, evaluate
 from tests.fuzz.compare import check
 from tests.fuzz.graphs import build
@@ -56,3 +57,10 @@ def test_the_script_repeats(tmp_path: Path) -> None:
 def test_too_many_constants_or_refusals_are_a_problem() -> None:
     assert not Tally(graphs=50, outputs=100, varied=90, kinds={"equal": 48, "refused": 2}).problems()
     assert len(Tally(graphs=50, outputs=100, varied=70, kinds={"refused": 10}).problems()) == 2
+
+
+def test_five_thousand_in_a_row() -> None:
+    """What ``python -m tests.fuzz run`` wrote last."""
+    found = json.loads(RESULTS.read_text())
+    assert found["graphs"] >= 5000 and set(found["kinds"]) <= {"equal", "explained", "refused"}
+    assert found["varied"] >= 0.8 * found["outputs"] and found["kinds"]["refused"] <= 0.1 * found["graphs"]
