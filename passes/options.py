@@ -27,7 +27,8 @@ class Options:
 
 def options_for(target: Target, skip: frozenset[str] = frozenset(), verify: bool = False) -> Options:
     """The options that suit a target: a channel block of one vector; dense blocks of two vectors, so that each element of x
-    that is loaded is used twice; recurrent blocks of one, which has several gates; panels of the blocks in a register tile."""
+    that is loaded is used twice; recurrent blocks of one, which has several gates, or of four short ones: what a step reads then
+    lies side by side, and loads go in pairs; panels of the blocks in a register tile."""
     lanes = target.lanes("float32")
     panel = 4 if target.vector_registers >= 32 else 2
-    return Options(lanes, max(8, 2 * lanes), lanes, target, skip, verify, panel=panel)
+    return Options(lanes, max(8, 2 * lanes), lanes if lanes >= 8 else 4 * lanes, target, skip, verify, panel=panel)

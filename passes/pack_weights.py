@@ -16,14 +16,14 @@ from aotc.passes.weights import Weights, array_of
 def pack_weights(module: Module, options: Options) -> Module:
     """``dense`` by a constant weight becomes ``packed_dense``: outputs in blocks of ``dense_block``, the last one filled up
     with zeros. Layers of few outputs stay: most of their only block would be filling. Recurrent weights, also those that are
-    computed, get blocks of ``recurrent_block``, or of the largest power of two that their layer has units for."""
+    computed, get blocks of ``recurrent_block``, or of a smaller power of two that covers their layer's units with fewer vectors."""
     weights = Weights(module)
     return rewrite_module(module, lambda node: _packed(node, options, weights))
 
 
 def _packed(node: Expr, options: Options, weights: Weights) -> Expr | None:
     if isinstance(node, Call) and node.op in ARGUMENTS:
-        return _pack_recurrent(node, options.recurrent_block, weights) if options.recurrent_block else None
+        return _pack_recurrent(node, options, weights) if options.recurrent_block else None
     return _pack(node, options.dense_block, weights) if options.dense_block else None
 
 
@@ -49,19 +49,28 @@ def pack(weight: np.ndarray, block: int) -> np.ndarray:
     return padded.reshape(blocks, block, inputs).transpose(0, 2, 1)
 
 
-def _pack_recurrent(node: Call, most: int, weights: Weights) -> Expr | None:
+def _pack_recurrent(node: Call, options: Options, weights: Weights) -> Expr | None:
+    lanes = options.recurrent_block if options.target is None else options.target.lanes("float32")
     names = ARGUMENTS[node.op](node.attrs)  # type: ignore[index]
     args = [
-        _in_blocks(arg, most, weights) if name in ("recurrent", "projected") else arg for name, arg in zip(names, node.args, strict=True)
+        _in_blocks(arg, options.recurrent_block, lanes, weights) if name in ("recurrent", "projected") else arg
+        for name, arg in zip(names, node.args, strict=True)
     ]
     packed = with_children(node, args)
     return None if packed is node else packed
 
 
-def _in_blocks(weight: Expr, most: int, weights: Weights) -> Expr:
+def _block(units: int, most: int, lanes: int) -> int:
+    """The power of two, ``most`` or less, of which blocks that cover all units take the fewest vectors; of equals the largest."""
+    largest = 1 << min(units, most).bit_length() - 1
+    sizes = [size for size in (largest, largest // 2, largest // 4) if size >= lanes] or [largest]
+    return min(sizes, key=lambda size: -(-units // size) * -(-size // lanes))
+
+
+def _in_blocks(weight: Expr, most: int, lanes: int, weights: Weights) -> Expr:
     """A recurrent weight of one block [1, inputs, gates, units] in several, if it has several."""
     count, inputs, gates, units = (int(dim) for dim in flatten(weight.type)[0].shape)  # type: ignore[arg-type]
-    block = 1 << min(units, most).bit_length() - 1
+    block = _block(units, most, lanes)
     if count != 1 or block == units:
         return weight
     order = np.concatenate([np.arange(start, start + block) for start in block_starts(units, block)])

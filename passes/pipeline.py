@@ -24,6 +24,7 @@ from aotc.passes.eliminate_common import eliminate_common
 from aotc.passes.eliminate_dead import eliminate_dead
 from aotc.passes.fold_batch_norm import fold_batch_norm
 from aotc.passes.fold_constants import fold_constants
+from aotc.passes.fuse_attention import fuse_attention
 from aotc.passes.fuse_operators import fuse_operators
 from aotc.passes.number_iterations import number_iterations
 from aotc.passes.options import Options, options_for
@@ -58,6 +59,8 @@ PIPELINE: tuple[Pass, ...] = (
     # Weights that were rewritten are computed here once; also what the two passes above left as constant expressions.
     fold_constants,
     eliminate_common,
+    # After equal operands have become one: it asks who else reads the scores.
+    fuse_attention,
     # Last of the clean stage: only now are the projections of multi-output operators settled.
     eliminate_dead,
     # Layouts change types, so all that reads axes (norms, algebra) is done. Packing follows: dense layers keep plain x.

@@ -38,18 +38,47 @@ def _exp_in_range(x: Expr) -> Expr:
     def scaled(shifted: Expr) -> Expr:
         n = tirx.reinterpret("int32", shifted) - tirx.reinterpret("int32", _f(_ROUND_MAGIC))
 
-        def reduced(count: Expr) -> Expr:
-            rest = (x - count * _f(_LN2_HIGH)) - count * _f(_LN2_LOW)
-            return _let(rest, lambda r: _exp_reduced(r) * _power_of_two(n >> 1) * _power_of_two(n - (n >> 1)))
+        def multiplied(less_one: Expr) -> Expr:
+            half = _power_of_two(n >> 1)
+            return (less_one * half + half) * _power_of_two(n - (n >> 1))
 
-        return _let(shifted - _f(_ROUND_MAGIC), reduced)
+        return _let(_exp_less_one(x, shifted), multiplied)
 
     return _let(x * _f(1.44269504088896341) + _f(_ROUND_MAGIC), scaled)
 
 
-def _exp_reduced(r: Expr) -> Expr:
-    series = _polynomial(r, (1.9875691500e-4, 1.3981999507e-3, 8.3334519073e-3, 4.1665795894e-2, 1.6666665459e-1, 5.0000001201e-1))
-    return (series * (r * r) + r) + _f(1.0)
+def _exp_less_one(x: Expr, shifted: Expr) -> Expr:
+    """e^r - 1 for r = x - n * ln(2); ``shifted`` is n with the magic number added."""
+
+    def reduced(r: Expr) -> Expr:
+        series = _polynomial(r, (1.9875691500e-4, 1.3981999507e-3, 8.3334519073e-3, 4.1665795894e-2, 1.6666665459e-1, 5.0000001201e-1))
+        return series * (r * r) + r
+
+    def rest(count: Expr) -> Expr:
+        return _let((x - count * _f(_LN2_HIGH)) - count * _f(_LN2_LOW), reduced)
+
+    return _let(shifted - _f(_ROUND_MAGIC), rest)
+
+
+def exp_of_negative(x: Expr) -> Expr:
+    """e^x for x <= 0 within 1.1 ulp, in fewer operations; below -87.3, where results reach the end of the normal numbers, it is 0.
+    What a softmax needs: it subtracts the greatest."""
+    return _let(x, lambda v: tirx.Select(v < _f(-87.3), _f(0.0), _exp_of_moderate(v)))
+
+
+def _exp_of_moderate(x: Expr, more: int = 0) -> Expr:
+    """e^x * 2^more where x and the result's exponent are surely in range: |x| <= 87.3 if ``more`` is 0. A NaN stays."""
+
+    def scaled(shifted: Expr) -> Expr:
+        power = tirx.reinterpret("float32", (tirx.reinterpret("int32", shifted) << _i(23)) + _i((127 + more) << 23))
+        return _let(power, lambda scale: _exp_less_one(x, shifted) * scale + scale)
+
+    return _let(x * _f(1.44269504088896341) + _f(_ROUND_MAGIC), scaled)
+
+
+def _exp_of_fraction(x: Expr) -> Expr:
+    """e^x for x in [-104, 0], rounded once where it is denormal."""
+    return _exp_of_moderate(x, 32) * _f(2.0**-32)
 
 
 def _power_of_two(n: Expr) -> Expr:
@@ -93,9 +122,9 @@ def tanh(x: Expr) -> Expr:
     """The hyperbolic tangent within 1.5 ulp."""
 
     def body(v: Expr) -> Expr:
-        magnitude = tirx.abs(v)
-        large = _f(1.0) - _f(2.0) / (exp(magnitude + magnitude) + _f(1.0))
-        square = v * v
+        magnitude, square = tirx.abs(v), v * v
+        twice = tirx.Select(magnitude > _f(10.0), _f(20.0), magnitude + magnitude)  # from 9.02 on it is 1
+        large = _let(twice, lambda t: _f(1.0) - _f(2.0) / (_exp_of_moderate(t) + _f(1.0)))
         series = _polynomial(square, (-5.70498872745e-3, 2.06390887954e-2, -5.37397155531e-2, 1.33314422036e-1, -3.33332819422e-1))
         return _let(large, lambda far: tirx.Select(magnitude < _f(0.625), series * square * v + v, tirx.Select(v < _f(0.0), -far, far)))
 
@@ -106,12 +135,17 @@ def erf(x: Expr) -> Expr:
     """The error function within 1.5 ulp."""
 
     def body(v: Expr) -> Expr:
-        t, square = tirx.abs(v), v * v
-        high = _polynomial(t, (-1.72853470e-5, 3.83197126e-4)) * square + _polynomial(t, (-3.88396438e-3, 2.42546219e-2))
-        power = ((high * t + _f(-1.06777877e-1)) * t + _f(-6.34846687e-1)) * t + _f(-1.28717512e-1)
-        large = tirx.Select(t > _f(4.0), _f(1.0), _f(1.0) - exp(power * t - t))  # the polynomial rises again far out
+        square = v * v
+
+        def beyond(t: Expr) -> Expr:
+            high = _polynomial(t, (-1.72853470e-5, 3.83197126e-4)) * (t * t) + _polynomial(t, (-3.88396438e-3, 2.42546219e-2))
+            power = ((high * t + _f(-1.06777877e-1)) * t + _f(-6.34846687e-1)) * t + _f(-1.28717512e-1)
+            return _let(power * t - t, lambda y: _f(1.0) - _exp_of_moderate(y))
+
+        magnitude = tirx.abs(v)
+        large = _let(tirx.Select(magnitude > _f(4.0), _f(4.0), magnitude), beyond)  # from 3.92 on it is 1
         small = _polynomial(square, (-5.96761703e-4, 4.99119423e-3, -2.67681349e-2, 1.12819925e-1, -3.76125336e-1, 1.28379166e-1)) * v + v
-        return _let(large, lambda far: tirx.Select(t > _f(0.927734375), tirx.Select(v < _f(0.0), -far, far), small))
+        return _let(large, lambda far: tirx.Select(magnitude > _f(0.927734375), tirx.Select(v < _f(0.0), -far, far), small))
 
     return _let(x, body)
 
@@ -120,7 +154,8 @@ def sigmoid(x: Expr) -> Expr:
     """1 / (1 + e^-x) within 2.5 ulp, denormal results included."""
 
     def body(v: Expr) -> Expr:
-        return _let(exp(-tirx.abs(v)), lambda e: tirx.Select(v < _f(0.0), e, _f(1.0)) / (_f(1.0) + e))
+        clamped = tirx.Select(tirx.abs(v) > _f(104.0), _f(-104.0), -tirx.abs(v))
+        return _let(_let(clamped, _exp_of_fraction), lambda e: tirx.Select(v < _f(0.0), e, _f(1.0)) / (_f(1.0) + e))
 
     return _let(x, body)
 

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from types import ModuleType
 
+from aotc.ops import attention as attention_family
 from aotc.ops import conv as conv_family
 from aotc.ops import elementwise, index, linear, norm, pool, random, recurrent, reduce, sampling, select, shape, signal, small, tree
 from aotc.ops import fold as fold_family
 from aotc.ops import quantise as quantise_family
 from aotc.ops import resize as resize_family
 from aotc.ops import winograd as winograd_family
+from aotc.ops.attention import attention as attention
 from aotc.ops.base import Fusion as Fusion
 from aotc.ops.base import OpDef as OpDef
 from aotc.ops.conv import conv as conv
@@ -64,6 +66,7 @@ ALL: dict[str, OpDef] = _join(
     small,
     quantise_family,
     linear,
+    attention_family,
     conv_family,
     winograd_family,
     pool,

@@ -6,7 +6,7 @@ applies. ``DIRECT`` lists kernels written as TIR, tried before all of these.
 
 from __future__ import annotations
 
-from aotc.targets.schedules import conv, generic, matmul, plain_conv, recurrent, winograd
+from aotc.targets.schedules import attention, conv, generic, matmul, plain_conv, recurrent, winograd
 from aotc.targets.schedules.base import Direct, DirectWork, Rule, Work
 
 RULES: dict[str, tuple[Rule, ...]] = {}
@@ -15,6 +15,7 @@ GENERIC: tuple[Rule, ...] = (generic.schedule,)
 
 DIRECT: dict[str, tuple[Direct, ...]] = {
     **matmul.DIRECT,
+    **attention.DIRECT,
     **plain_conv.DIRECT,
     **recurrent.DIRECT,
     **winograd.DIRECT,

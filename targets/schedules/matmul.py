@@ -15,7 +15,8 @@ from typing import Any
 
 from tvm import tirx
 
-from aotc.targets.schedules.base import Direct, DirectWork
+from aotc.targets.schedules import product_packing as packing
+from aotc.targets.schedules.base import SCRATCH, Direct, DirectWork
 from aotc.targets.schedules.emit import (
     const,
     known,
@@ -29,32 +30,29 @@ from aotc.targets.schedules.emit import (
     unrolled,
     vectorized,
 )
-from aotc.targets.schedules.fused import Fused, fused, prim_func
+from aotc.targets.schedules.fused import Fused, fused, prim_func, started
+from aotc.targets.schedules.product_packing import Operands, divides, is_packed, packed_base
 from aotc.targets.schedules.product_tiles import Plan, RowTiles, plans, row_tiles
-from aotc.targets.schedules.tile_sums import QUAD, Broadcasts, Left, PackedRows, RowRuns, TileSums, by_element
+from aotc.targets.schedules.tile_sums import MOST_STEPS, Broadcasts, Left, PackedRows, RowRuns, TileSums, by_element
 
 Expr = Any
 
 TILES_PER_TASK = 16
 VECTORS_PER_TASK = 8
 """Vectors of columns that a task has at least, for the sums of few rows."""
+REUSES = 4
+"""Tiles that read a panel, from which on it is read in parts that stay in the innermost cache."""
 
 
 @dataclass(frozen=True, slots=True)
-class Operands:
-    """A product as the kernel sees it: ``batch`` products of [M, K] and [K, N], where M runs over ``rows`` (row-major).
+class _Steps:
+    """Steps [first, first + count) of K. Sums that are not ``new`` go on from those of the steps before; those that are not
+    ``done`` are kept for the steps that follow."""
 
-    ``left(batch, row, k)`` and ``right(batch, k, n)`` load elements; a ``panel`` (buffer [.., block, K, b], blocks before) is the
-    right operand packed already.
-    """
-
-    batch: tuple[Expr, ...]
-    rows: tuple[Expr, ...]
-    depth: Expr
-    columns: Expr
-    left: Callable[[list[Expr], list[Expr], Expr], Expr]
-    right: Callable[[list[Expr], Expr, Expr], Expr] | None
-    panel: tirx.Buffer | None
+    first: Expr
+    count: Expr
+    new: bool = True
+    done: bool = True
 
 
 def packed_dense(work: DirectWork) -> tirx.PrimFunc | None:
@@ -114,11 +112,13 @@ class _Product:
     """Writes the kernels."""
 
     def __init__(self, work: DirectWork, view: Fused, operands: Operands) -> None:
-        self.view, self.of, self.target = view, operands, work.target
+        self.of, self.target = operands, work.target
         self.dtype = str(view.total.dtype)
         self.lanes = work.target.lanes(self.dtype)
         self.rows = product(operands.rows)
         self.block = self.lanes if operands.panel is None else int(known(operands.panel.shape[-1]) or 1)
+        # Columns beyond the last have no bias.
+        self.view = started(view) if divides(operands.columns, self.block) else view
         count = known(operands.columns)
         self.blocks = (
             tirx.floordiv(operands.columns + (self.block - 1), const(self.block)) if count is None else const(-(-count // self.block))
@@ -131,6 +131,8 @@ class _Product:
         self.panel = operands.panel if operands.panel is not None else self._new_panel()
         size = product([*operands.batch, self.rows, operands.depth])
         self.packed = tirx.decl_buffer((size,), self.dtype, "left") if self.plan.packed else None
+        self.task: Expr = const(0)
+        self.partial = tirx.decl_buffer((1,), self.dtype, f"{SCRATCH}partial")
 
     def _new_panel(self) -> tirx.Buffer:
         shape = [*self.of.batch, self.blocks, self.of.depth, const(self.block)]
@@ -139,93 +141,18 @@ class _Product:
     def function(self) -> tirx.PrimFunc:
         nests, scratch = [], []
         if self.of.panel is None:
-            nests.append(self._packing())
+            nests.append(packing.right(self.of, self.panel, self.blocks, self.block))
             scratch.append(self.panel)
         if self.packed is not None:
-            nests.append(self._packing_left(self.packed))
+            nests.append(packing.left(self.of, self.packed, self.tiles, self._left))
             scratch.append(self.packed)
-        return prim_func(self.view.params, sequence(*nests, self._product()), scratch)
-
-    # --- packing ---------------------------------------------------------------------------------------------------
-
-    def _packing(self) -> tirx.Stmt:
-        """Columns beyond the last are zeros."""
-        extents = [*self.of.batch, self.blocks]
-        whole = _divides(self.of.columns, self.block)
-
-        def task(index: Expr) -> tirx.Stmt:
-            *batch, block = task_indices(index, extents)
-
-            def copy(k: Expr, checked: bool) -> tirx.Stmt:
-                def element(v: Expr) -> tirx.Stmt:
-                    column = block * self.block + v
-                    if checked:
-                        value = self.of.right(batch, k, tirx.min(column, self.of.columns - 1))  # type: ignore[misc]
-                        value = tirx.Select(column < self.of.columns, value, tirx.const(0, str(self.panel.dtype)))
-                    else:
-                        value = self.of.right(batch, k, column)  # type: ignore[misc]
-                    return tirx.BufferStore(self.panel, value, [*batch, block, k, v])
-
-                return serial(self.block, element, "v") if checked else vectorized(self.block, element)
-
-            inner = serial(self.of.depth, lambda k: copy(k, False), "k")
-            if whole:
-                return inner
-            return tirx.IfThenElse((block + 1) * self.block <= self.of.columns, inner, serial(self.of.depth, lambda k: copy(k, True), "k"))
-
-        return parallel(product(extents), task)
-
-    def _packing_left(self, packed: tirx.Buffer) -> tirx.Stmt:
-        """The rows of each tile of four rows or more side by side, step by step. A task packs one tile, the last one those
-        that are smaller."""
-        main = self.tiles[0]
-        smaller = [part for part in self.tiles[1:] if self._is_packed(part.rows)]
-        extents = [*self.of.batch, main.count + 1 if smaller else main.count]
-
-        def task(index: Expr) -> tirx.Stmt:
-            *batch, tile = task_indices(index, extents)
-            whole = self._pack_rows(packed, batch, main.first + tile * main.rows, main.rows)
-            rest = [
-                serial(part.count, lambda t, part=part: self._pack_rows(packed, batch, part.first + t * part.rows, part.rows), "t")  # type: ignore[misc]
-                for part in smaller
-            ]
-            return tirx.IfThenElse(tile < main.count, whole, sequence(*rest)) if rest else whole
-
-        return parallel(product(extents), task)
-
-    def _pack_rows(self, packed: tirx.Buffer, batch: list[Expr], start: Expr, rows: int) -> tirx.Stmt:
-        base = self._packed_base(batch, start)
-
-        def square(k: Expr, p: Expr) -> tirx.Stmt:
-            """Four steps of four rows, turned over in registers."""
-            held = tirx.decl_buffer((QUAD, QUAD), self.dtype, "held")
-
-            def load(r: Expr) -> tirx.Stmt:
-                return vectorized(QUAD, lambda v: tirx.BufferStore(held, self._left(batch, start + p + r, k + v), [r, v]))
-
-            def store(s: Expr) -> tirx.Stmt:
-                at = base + (k + s) * rows + p
-                return vectorized(QUAD, lambda v: tirx.BufferStore(packed, tirx.BufferLoad(held, [v, s]), [at + v]))
-
-            return sequence(registers(held), unrolled(QUAD, load, "r"), unrolled(QUAD, store, "s"))
-
-        def single(k: Expr) -> tirx.Stmt:
-            return serial(rows, lambda p: tirx.BufferStore(packed, self._left(batch, start + p, k), [base + k * rows + p]), "p")
-
-        whole = tirx.floordiv(self.of.depth, const(QUAD)) if known(self.of.depth) is None else const(int(known(self.of.depth) or 0) // QUAD)
-        squares = serial(whole, lambda k: unrolled(rows // QUAD, lambda p: square(k * QUAD, p * QUAD), "p"), "k")
-        if _divides(self.of.depth, QUAD):
-            return squares
-        return sequence(squares, serial(self.of.depth - whole * QUAD, lambda k: single(whole * QUAD + k), "k"))
-
-    def _packed_base(self, batch: list[Expr], start: Expr) -> Expr:
-        flat: Expr = const(0)
-        for position, extent in zip(batch, self.of.batch, strict=True):
-            flat = flat * extent + position
-        return (flat * self.rows + start) * self.of.depth
+        nests.append(self._product())
+        return prim_func(
+            self.view.params, sequence(*nests), scratch if self._steps_at_once(self.tiles[0]) is None else [*scratch, self.partial]
+        )
 
     def _left(self, batch: list[Expr], row: Expr, k: Expr) -> Expr:
-        return self._wide(self.of.left(batch, self._row(row), k))
+        return self._wide(self.of.left(batch, unravel(row, self.of.rows), k))
 
     # --- the product -----------------------------------------------------------------------------------------------
 
@@ -238,13 +165,16 @@ class _Product:
         whole = tirx.floordiv(self.of.columns, const(self.block * size)) if columns is None else const(columns // (self.block * size))
         groups = whole + (self.blocks - whole * size) if columns is None else const(_groups(columns, self.block, size))
         extents = [*self.of.batch, chunks, groups]
+        kept = const(self._kept_size(known(main) if known(chunks) == 1 else None))
+        self.partial = tirx.decl_buffer((product([*extents, kept]),), self.dtype, f"{SCRATCH}partial")
 
         def task(index: Expr) -> tirx.Stmt:
+            self.task = index * kept
             *batch, chunk, group = task_indices(index, extents)
             full = self._rows(batch, group * size, chunk, chunks, size, masked=False)
             if known(whole) is not None and known(whole) == known(groups):
                 return full
-            masked = not _divides(self.of.columns, self.block)
+            masked = not divides(self.of.columns, self.block)
             single = self._rows(batch, whole * size + (group - whole), chunk, chunks, 1, masked=masked)
             return single if known(whole) == 0 else tirx.IfThenElse(group < whole, full, single)
 
@@ -282,21 +212,57 @@ class _Product:
         if part.rows == self.plan.tile.pixels and panels % self.plan.tile.blocks == 0:
             size = self.plan.tile.blocks
 
-        def group(g: Expr) -> tirx.Stmt:
-            return serial(
-                part.count, lambda t: self._tile(batch, block + g * size, part.first + t * part.rows, part.rows, size, masked), "tile"
-            )
+        def some(g: Expr, steps: _Steps) -> tirx.Stmt:
+            def tile(t: Expr) -> tirx.Stmt:
+                kept = self.task + t * (size * part.rows * self.block)
+                return self._tile(batch, block + g * size, part.first + t * part.rows, part.rows, size, masked, steps, kept)
 
-        return serial(panels // size, group, "panels")
+            return serial(part.count, tile, "tile")
 
-    def _tile(self, batch: list[Expr], block: Expr, start: Expr, rows: int, blocks: int, masked: bool) -> tirx.Stmt:
-        """The last of ``masked`` panels may be not full."""
+        return serial(panels // size, lambda g: self._over_depth(part, lambda steps: some(g, steps)), "panels")
+
+    def _over_depth(self, part: RowTiles, body: Callable[[_Steps], tirx.Stmt]) -> tirx.Stmt:
+        """``body`` for all steps of K, or for one part of them after the other."""
+        depth, size = self.of.depth, self._steps_at_once(part)
+        if size is None:
+            return body(_Steps(const(0), depth))
+        whole = (int(known(depth) or 0) - 1) // size  # parts before the last
+        first = body(_Steps(const(0), const(size), done=False))
+        between = serial(whole - 1, lambda i: body(_Steps((i + 1) * size, const(size), new=False, done=False)), "part")
+        last = body(_Steps(const(whole * size), depth - whole * size, new=False))
+        return sequence(first, *([between] if whole > 1 else []), last)
+
+    def _steps_at_once(self, part: RowTiles) -> int | None:
+        """So many steps of K that a panel's stay in the innermost cache while all tiles of a part read them; ``None`` for all."""
+        depth, tiles = known(self.of.depth), known(part.count)
+        bytes_ = 0 if depth is None else depth * self.block * (self.target.vector_bits // 8 // self.lanes)
+        room = self.target.l1_bytes * 3 // 4
+        if depth is None or bytes_ <= room or part.rows != self.tiles[0].rows or (tiles is not None and tiles < REUSES):
+            return None
+        return -(-depth // (-(-bytes_ // room) * MOST_STEPS)) * MOST_STEPS
+
+    def _kept_size(self, tiles: int | None) -> int:
+        """Elements of the unfinished sums of a task."""
+        most = 2 * TILES_PER_TASK - 1 if tiles is None else tiles
+        return most * self.plan.tile.pixels * self.plan.tile.blocks * self.block
+
+    def _tile(
+        self, batch: list[Expr], block: Expr, start: Expr, rows: int, blocks: int, masked: bool, steps: _Steps, kept: Expr
+    ) -> tirx.Stmt:
+        """The last of ``masked`` panels may be not full; ``kept`` is where unfinished sums are."""
 
         def right(o: Expr, k: Expr, v: Expr) -> Expr:
-            return self._wide(tirx.BufferLoad(self.panel, [*batch, block + o, k, v]))
+            return self._wide(tirx.BufferLoad(self.panel, [*batch, block + o, steps.first + k, v]))
 
-        tile = TileSums(self.dtype, blocks, rows, self.block, self.lanes, self.of.depth, self._left_of(batch, start, rows), right)
+        left = self._left_of(batch, start, rows, steps.first)
+        tile = TileSums(self.dtype, blocks, rows, self.block, self.lanes, steps.count, left, right)
         sums = tile.buffer()
+
+        def place(o: Expr, p: Expr, v: Expr) -> list[Expr]:
+            return [kept + (o * rows + p) * self.block + v]
+
+        def keep(o: Expr, p: Expr) -> tirx.Stmt:
+            return vectorized(self.block, lambda v: tirx.BufferStore(self.partial, tirx.BufferLoad(sums, [o, p, v]), place(o, p, v)))
 
         def finish(o: Expr, p: Expr) -> tirx.Stmt:
             def element(v: Expr) -> tuple[list[Expr], Expr]:
@@ -304,23 +270,28 @@ class _Product:
 
             return self.view.store(self.block, element)
 
+        def begin(o: Expr, p: Expr, v: Expr) -> Expr:
+            if steps.new:
+                return self.view.start(self._place(batch, start + p, (block + o) * self.block + v))
+            return tirx.BufferLoad(self.partial, place(o, p, v))
+
+        if not steps.done:
+            return tile.write(sums, tile.each(keep), begin)
         stores = tile.each(finish)
         if masked:
             whole = (block + 1) * self.block <= self.of.columns
             stores = tirx.IfThenElse(whole, stores, self._store_some(batch, block, start, rows, sums))
-        return tile.write(sums, stores)
+        return tile.write(sums, stores, begin)
 
-    def _left_of(self, batch: list[Expr], start: Expr, rows: int) -> Left:
-        if self.packed is not None and self._is_packed(rows):
-            return PackedRows(rows, self.packed, self._packed_base(batch, start))
+    def _left_of(self, batch: list[Expr], start: Expr, rows: int, first: Expr) -> Left:
+        """The left elements of a tile, from step ``first`` on."""
+        if self.packed is not None and is_packed(rows):
+            return PackedRows(rows, self.packed, packed_base(self.of, batch, start) + first * rows)
 
         def element(p: Expr, k: Expr) -> Expr:
-            return self._left(batch, start + p, k)
+            return self._left(batch, start + p, first + k)
 
         return RowRuns(rows, self.dtype, element) if self.by_element else Broadcasts(element)
-
-    def _is_packed(self, rows: int) -> bool:
-        return rows % QUAD == 0
 
     def _store_some(self, batch: list[Expr], block: Expr, start: Expr, rows: int, sums: tirx.Buffer) -> tirx.Stmt:
         """Stores the columns of a block that is not full. Its sums leave their registers first: the loop's indices vary."""
@@ -339,11 +310,8 @@ class _Product:
 
         return sequence(registers(kept), unrolled(rows, keep, "p"), serial(rows, row, "p"))
 
-    def _row(self, row: Expr) -> list[Expr]:
-        return unravel(row, self.of.rows)
-
     def _place(self, batch: list[Expr], row: Expr, column: Expr) -> list[Expr]:
-        rows = self._row(row) if len(self.view.total.shape) > 1 else []
+        rows = unravel(row, self.of.rows) if len(self.view.total.shape) > 1 else []
         return [*batch, *rows, column]
 
     def _wide(self, value: Expr) -> Expr:
@@ -354,11 +322,6 @@ def _groups(columns: int, block: int, size: int) -> int:
     """Whole groups of ``size`` panels, then single panels."""
     whole = columns // (block * size)
     return whole + -(-columns // block) - whole * size
-
-
-def _divides(extent: Expr, divisor: int) -> bool:
-    number = known(extent)
-    return number is not None and number % divisor == 0
 
 
 DIRECT: dict[str, tuple[Direct, ...]] = {"packed_dense": (packed_dense,), "dense": (dense,), "matmul": (matmul,)}

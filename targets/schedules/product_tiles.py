@@ -54,8 +54,8 @@ def plans(target: Target, dtype: str, vectors: int, rows: int | None, columns: i
             continue
         for group in (1, 2, 3, 4, 6, 8):
             wide = group * vectors
-            for height in range(QUAD, 25, QUAD) if packed else range(1, 17):
-                left = height // QUAD if packed else height
+            for height in range(QUAD, 25, 2) if packed else range(1, 17):
+                left = height // QUAD * (1 if height % QUAD == 0 else 2) + height % QUAD // 2 if packed else height
                 fits = wide * height + wide + left <= target.vector_registers - SPARE
                 if fits and (blocks is None or group <= max(blocks, 1)) and (rows is None or height <= max(rows, 1)):
                     costs[Plan(Tile(group, height), packed)] = _cost(wide, height, packed, rows)

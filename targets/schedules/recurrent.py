@@ -15,6 +15,7 @@ from aotc.targets.schedules.base import SCRATCH, Direct, DirectWork
 from aotc.targets.schedules.emit import const, known
 from aotc.targets.schedules.fused import prim_func
 from aotc.targets.schedules.tile import Tile
+from aotc.targets.schedules.tile_sums import by_element
 
 TASKS = 4
 """Tasks that a batch should still make where rows share weights."""
@@ -32,9 +33,11 @@ def layer(op: OpDef, work: DirectWork) -> tirx.PrimFunc | None:
         tirx.decl_buffer((gates.shape[1], const(width)), str(gates.dtype), f"{SCRATCH}{name}")
         for name, width in recurrent.scratch_widths(op, work.anchor.attrs, units).items()
     ]
+    dtype = str(gates.dtype)
     tile = choose(work.target, GATES[op], known(gates.shape[1]), work.anchor.attrs)
+    cut = recurrent.Cut(tile, work.target.lanes(dtype), by_element(work.target, dtype))
     outputs = params[len(work.function.params) :]
-    return prim_func(params, recurrent.kernel(op, work.anchor.attrs, inputs, outputs, scratch, tile), scratch)
+    return prim_func(params, recurrent.kernel(op, work.anchor.attrs, inputs, outputs, scratch, cut), scratch)
 
 
 def choose(target: Target, gates: int, rows: int | None, attrs: Any) -> Tile:

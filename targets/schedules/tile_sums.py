@@ -20,9 +20,10 @@ Expr = Any
 Element = Callable[[Expr, Expr], Expr]
 """The left element of a row of the tile at a step."""
 
-UNROLLED_SUMS = 208
-"""Multiply-adds (vectors) that the innermost body holds at most: more do not fit the CPUs' caches of decoded instructions."""
-MOST_STEPS = 8
+UNROLLED_SUMS = {True: 400, False: 104}
+"""Multiply-adds (vectors) that the innermost body holds at most, where left elements come as vectors and where each takes a load of
+its own: more do not fit the CPUs' caches of decoded instructions."""
+MOST_STEPS = 16
 QUAD = 4
 
 
@@ -120,9 +121,9 @@ class TileSums:
 
     def write(self, sums: tirx.Buffer, end: tirx.Stmt, begin: Callable[[Expr, Expr, Expr], Expr] | None = None) -> tirx.Stmt:
         """The sums into ``sums``, then ``end``. They start as ``begin(block, row, lane)``, or as zeros."""
+        zero = tirx.const(0, self.dtype)
 
         def first(o: Expr, p: Expr) -> tirx.Stmt:
-            zero = tirx.const(0, self.dtype)
             return vectorized(self.block, lambda v: tirx.BufferStore(sums, zero if begin is None else begin(o, p, v), [o, p, v]))
 
         return sequence(registers(sums), self.each(first), *self._over_depth(sums), end)
@@ -130,9 +131,12 @@ class TileSums:
     def _over_depth(self, sums: tirx.Buffer) -> list[tirx.Stmt]:
         unit, depth = self.left.unit, known(self.depth)
         if depth is None:
-            whole = tirx.floordiv(self.depth, const(unit)) * unit
-            parts = [serial(tirx.floordiv(self.depth, const(unit)), lambda k: self._steps(sums, k * unit, 1), "k")]
-            return parts if unit == 1 else [*parts, serial(self.depth - whole, lambda k: self._single(sums, whole + k), "k")]
+            steps = min(self._unrolled_steps(), 4)
+            whole = tirx.floordiv(self.depth, const(steps))
+            parts = [serial(whole, lambda k: self._steps(sums, k * steps, steps // unit), "k")]
+            if steps > 1:
+                parts.append(serial(self.depth - whole * steps, lambda k: self._single(sums, whole * steps + k), "k"))
+            return parts
         steps = self._unrolled_steps()
         whole, rest = depth // steps, depth % steps
         parts = [serial(whole, lambda k: self._steps(sums, k * steps, steps // unit), "k")] if whole else []
@@ -144,7 +148,7 @@ class TileSums:
     def _unrolled_steps(self) -> int:
         vectors = self.blocks * self.rows * max(1, self.block // self.lanes)
         steps = MOST_STEPS
-        while steps > self.left.unit and steps * vectors > UNROLLED_SUMS:
+        while steps > self.left.unit and steps * vectors > UNROLLED_SUMS[not isinstance(self.left, Broadcasts)]:
             steps //= 2
         return max(steps, self.left.unit)
 

@@ -113,6 +113,20 @@ def symbolic_dense() -> Runner:
     return compiled(ops.packed_dense(x, w, units=20), x, w)
 
 
+@pytest.mark.parametrize(("inputs", "block"), [(1000, 16), (3000, 8)])
+def test_a_panel_larger_than_the_cache(inputs: int, block: int) -> None:
+    """Steps in parts, whose sums wait in scratch; operands beyond the sums may stand where the result goes."""
+    data, weight, other = random(45, inputs), random(40, inputs), random(45, 40)
+    x, w = var("x", "float32", 45, inputs), var("w", "float32", ceildiv(40, block), inputs, block)
+    y = var("y", "float32", 45, 40)
+    target = replace(targets.get("host"), l1_bytes=32 << 10)
+    function = function_of(ops.add(ops.packed_dense(x, w, units=40), y), x, w, y)
+    lowered = lower_function(function, target)
+    assert lowered.scratch
+    (result,) = Runner(function, lowered)(data, packed(weight, block), other)
+    agrees(result, data.astype(np.float64) @ weight.T + other)
+
+
 def test_dense_with_a_computed_weight() -> None:
     data, weight = random(2, 9, 12), random(20, 12)
     x, w = var("x", "float32", 2, 9, 12), var("w", "float32", 20, 12)
@@ -130,7 +144,9 @@ def by_element() -> Iterator[Target]:
     patch.undo()
 
 
-@pytest.mark.parametrize(("rows", "inputs", "units"), [(23, 20, 130), (50, 8, 128), (12, 7, 128), (128, 16, 136), (5, 33, 40), (1, 9, 50)])
+@pytest.mark.parametrize(
+    ("rows", "inputs", "units"), [(23, 20, 130), (50, 8, 128), (30, 11, 128), (12, 7, 128), (128, 16, 136), (5, 33, 40), (1, 9, 50)]
+)
 def test_left_elements_from_vectors(by_element: Target, rows: int, inputs: int, units: int) -> None:
     data, weight = random(2, rows, inputs), random(2, inputs, units)
     x, y = var("x", "float32", 2, rows, inputs), var("y", "float32", 2, inputs, units)

@@ -7,10 +7,15 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 import torch
+from tvm import te
 
 from aotc import ops, targets
+from aotc.lowering import vector_math
 from aotc.lowering.kernel import lower_function
 from aotc.lowering.object_file import outside_symbols
+from aotc.lowering.scope import DimScope
+from aotc.lowering.tir_abi import compile_function
+from aotc.targets.schedules import generic
 from tests.lowering.harness import Runner, function_of, var
 
 SPECIAL = np.array(
@@ -59,6 +64,25 @@ def test_error_in_ulp(name: str, arguments: np.ndarray) -> None:
     error = np.abs(result[finite].astype(np.float64) - expected[finite]) / ulp
     worst = int(error.argmax())
     assert error[worst] <= allowed, f"{error[worst]:.3f} ulp at {arguments[finite][worst]!r}"
+
+
+def test_exp_of_what_is_not_positive(arguments: np.ndarray) -> None:
+    """As exact as exp, but for denormal results, which are zeros."""
+    x = te.placeholder(arguments.shape, "float32", "x")
+    y = te.compute(arguments.shape, lambda *i: vector_math.exp_of_negative(x(*i)), "y")
+    target = targets.get("host")
+    compiled = compile_function(generic.write(te.create_prim_func([x, y]), target), 1, DimScope(), target, "f", 0)
+    runner = Runner(function_of(ops.exp(var("x", "float32", *arguments.shape))), compiled)
+    given = -np.abs(arguments)
+    (result,) = runner(given)
+    np.testing.assert_array_equal(np.isnan(result), np.isnan(given))
+    with np.errstate(invalid="ignore"):
+        exact = np.exp(given.astype(np.float64))
+    tiny = given < -87.3
+    assert not result[tiny].any() and (exact[tiny] < 1.3e-38).all()
+    normal = ~tiny & ~np.isnan(given)
+    error = np.abs(result[normal] - exact[normal]) / np.spacing(exact[normal].astype(np.float32)).astype(np.float64)
+    assert error.max() <= 1.1
 
 
 @pytest.mark.parametrize("name", CASES)

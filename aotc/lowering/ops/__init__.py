@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from aotc.lowering.ops import (
+    attention,
     conv,
     elementwise,
     fold,
@@ -30,6 +31,7 @@ FAMILIES = (
     small,
     quantise,
     linear,
+    attention,
     conv,
     winograd,
     pool,

@@ -40,6 +40,7 @@ def _double(name: str) -> Callable[[Expr], Expr]:
 
 
 exp, log, tanh, erf = (_fast(name, _double(name)) for name in ("exp", "log", "tanh", "erf"))
+exp_of_negative = _fast("exp_of_negative", _double("exp"))
 
 
 def _libm_sigmoid(x: Expr) -> Expr:

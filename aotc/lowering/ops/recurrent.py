@@ -9,6 +9,7 @@ when it is done.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 from types import SimpleNamespace
 from typing import Any
 
@@ -17,7 +18,7 @@ from tvm import te, tirx
 from aotc.ir.types import TensorType
 from aotc.lowering.ops import elementwise
 from aotc.lowering.ops.common import Expr, Expression, Scope, constant, dtype_of
-from aotc.lowering.ops.recurrent_sums import Sums, number, rounded, widest
+from aotc.lowering.ops.recurrent_sums import WIDEST, Sums, number, rounded, widest
 from aotc.ops.base import OpDef
 from aotc.ops.recurrent import ARGUMENTS, GATES, gru, lstm, rnn
 from aotc.targets.schedules.emit import const, known, parallel, sequence, serial, vectorized
@@ -39,18 +40,27 @@ def scratch_widths(op: OpDef, attrs: Any, units: int) -> dict[str, int]:
     return {**sums, "gated": 2 * units} if op is gru and not attrs.reset_after else sums
 
 
-def kernel(op: OpDef, attrs: Any, inputs: Sequence[tirx.Buffer], outputs: Sequence[tirx.Buffer], scratch: Any, tile: Tile) -> tirx.Stmt:
-    """The kernel of a call. ``scratch`` has a buffer [B, width] for each of ``scratch_widths``, in order. ``tile``: how many rows share
-    the weights that are read (pixels), and how many vectors of units, all their gates, are summed at a time (blocks)."""
+@dataclass(frozen=True, slots=True)
+class Cut:
+    """``tile``: how many rows share the weights that are read (pixels), and how many vectors of units, all their gates, are summed at
+    a time (blocks). ``lanes`` is how many units a vector has at most. With ``runs``, elements of the state come as vectors."""
+
+    tile: Tile = field(default_factory=lambda: Tile(1, 1))
+    lanes: int = WIDEST
+    runs: bool = False
+
+
+def kernel(op: OpDef, attrs: Any, inputs: Sequence[tirx.Buffer], outputs: Sequence[tirx.Buffer], scratch: Any, cut: Cut) -> tirx.Stmt:
+    """The kernel of a call. ``scratch`` has a buffer [B, width] for each of ``scratch_widths``, in order."""
     names = [*ARGUMENTS[op](attrs), *_RESULTS[op.name]]
     buffers = dict(zip(names, [*inputs, *outputs], strict=True))
     buffers |= dict(zip(scratch_widths(op, attrs, 0), scratch, strict=True))
-    return _Layer(op, attrs, buffers, tile).kernel()
+    return _Layer(op, attrs, buffers, cut).kernel()
 
 
 class _Layer:
-    def __init__(self, op: OpDef, attrs: Any, buffers: dict[str, tirx.Buffer], tile: Tile) -> None:
-        self.op, self.attrs, self.buffers, self.tile = op, attrs, buffers, tile
+    def __init__(self, op: OpDef, attrs: Any, buffers: dict[str, tirx.Buffer], cut: Cut) -> None:
+        self.op, self.attrs, self.buffers, self.cut = op, attrs, buffers, cut
         self.dtype = str(buffers["gates"].dtype)
         self.steps, self.rows, width = buffers["gates"].shape
         self.quantised = op is lstm and attrs.quantised
@@ -61,7 +71,7 @@ class _Layer:
         """The loop over tasks. Rows that do not fill the last one go one by one."""
         if self.quantised:
             return parallel(const(1), lambda _: self._together())
-        share, rows = self.tile.pixels, known(self.rows)
+        share, rows = self.cut.tile.pixels, known(self.rows)
         tasks = tirx.floordiv(self.rows + (share - 1), const(share)) if rows is None else const(-(-rows // share))
 
         def task(index: Expr) -> tirx.Stmt:
@@ -117,7 +127,7 @@ class _Layer:
     def vectors(self, units: int, body: Callable[[Expr, int], tirx.Stmt]) -> tirx.Stmt:
         """``body(first unit, lanes)`` for vectors that cover all units."""
         block = number(self.buffers["recurrent"].shape[3])
-        lanes = widest(units, block) if block < units else widest(units)
+        lanes = widest(units, min(block, self.cut.lanes) if block < units else self.cut.lanes)
         last = const(units - lanes)
         return serial(-(-units // lanes), lambda i: body(tirx.min(i * lanes, last) if units % lanes else i * lanes, lanes), "vector")
 
@@ -134,10 +144,10 @@ class _Layer:
 
     def sums(self, weight: str, first: Expr, rows: int, gates: Sequence[int], source: Any, begin: Any, end: Any) -> tirx.Stmt:
         """As ``Sums`` says, for rows from ``first`` on."""
-        group = max(1, self.tile.blocks * GATES[self.op] // len(gates))
+        group = max(1, self.cut.tile.blocks * GATES[self.op] // len(gates))
         units = self.outputs if weight == "projected" else self.units
         return Sums(
-            self.buffers[weight], units, rows, group, gates,
+            self.buffers[weight], units, rows, group, self.cut.lanes, self.cut.runs, gates,
             lambda p, k: source(first + p, k), lambda p, g, u: begin(first + p, g, u), lambda p, g, u, x: end(first + p, g, u, x),
         ).write()  # fmt: skip
 
@@ -312,7 +322,7 @@ def _expression(op: OpDef) -> Expression:
         shapes = [tuple(scope.expr(dim) for dim in result.shape) for result in results]
         shapes += [(rows, const(width)) for width in scratch_widths(op, attrs, number(inputs[0].shape[2]) // GATES[op]).values()]
         made = te.extern(
-            shapes, inputs, lambda ins, outs: kernel(op, attrs, ins, outs[:count], outs[count:], Tile(1, 1)), name=op.name,
+            shapes, inputs, lambda ins, outs: kernel(op, attrs, ins, outs[:count], outs[count:], Cut()), name=op.name,
             in_buffers=[tirx.decl_buffer(t.shape, t.dtype, f"in{i}") for i, t in enumerate(inputs)],
             out_buffers=[tirx.decl_buffer(shape, dtype, f"out{i}") for i, shape in enumerate(shapes)],
         )  # fmt: skip

@@ -11,6 +11,7 @@ from tvm import tirx
 
 from aotc.lowering.ops.common import Expr, constant
 from aotc.targets.schedules.emit import const, known, sequence, serial, unrolled, vectorized
+from aotc.targets.schedules.tile_sums import Broadcasts, Element, Left, RowRuns
 
 WIDEST = 16
 """Lanes of the widest vector that loops are written for."""
@@ -32,21 +33,28 @@ def widest(units: int, most: int = WIDEST) -> int:
 @dataclass(frozen=True, slots=True)
 class Sums:
     """``end(row, gate, unit, begin(row, gate, unit) + sum over k of source(row, k) * weight[unit, k])`` for ``rows`` rows, all
-    ``units`` and the chosen ``gates``; ``group`` vectors of units are summed at a time."""
+    ``units`` and the chosen ``gates``; ``group`` vectors of units, of ``lanes`` at most, are summed at a time. With ``runs``,
+    elements of the source come as vectors of several k."""
 
     weight: tirx.Buffer
     units: int
     rows: int
     group: int
+    lanes: int
+    runs: bool
     gates: Sequence[int]
     source: Callable[[Expr, Expr], Expr]
     begin: Callable[[Expr, int, Expr], Expr]
     end: Callable[[Expr, int, Expr, Expr], tirx.Stmt]
 
     def write(self) -> tirx.Stmt:
-        vectors = number(self.weight.shape[0]) * self._per_block
-        groups = -(-vectors // self.group)
-        size = -(-vectors // groups)  # even shares: a group of few vectors would wait for its multiply-adds
+        vectors, per_block = number(self.weight.shape[0]) * self._per_block, self._per_block
+        if self.group < per_block:
+            size = next(count for count in range(self.group, 0, -1) if per_block % count == 0)
+        else:
+            blocks = number(self.weight.shape[0])
+            groups = -(-blocks // (self.group // per_block))
+            size = -(-blocks // groups) * per_block  # even shares: a group of few vectors would wait for its multiply-adds
         whole, rest = divmod(vectors, size)
         parts = [serial(whole, lambda i: self._vectors(i * size, size), "group")]
         return sequence(*parts, *([self._vectors(const(whole * size), rest)] if rest else []))
@@ -58,7 +66,7 @@ class Sums:
     @property
     def _lanes(self) -> int:
         """A vector is a block, or divides it."""
-        lanes = widest(self._block)
+        lanes = widest(self._block, self.lanes)
         while self._block % lanes:
             lanes //= 2
         return lanes
@@ -91,11 +99,11 @@ class Sums:
         def where(at: list[Any]) -> tuple[Expr, int, Expr]:
             return at[0], self.gates[number(at[2])], self._first_unit(first + at[1]) + at[3]
 
-        def step(k: Expr) -> tirx.Stmt:
+        def step(k: Expr, element: Element, s: Expr) -> tirx.Stmt:
             def add(at: list[Any]) -> tirx.Stmt:
                 block, lane = self._place(first + at[1])
                 weight = tirx.BufferLoad(self.weight, [block, k, const(self.gates[number(at[2])]), lane + at[3]])
-                return tirx.BufferStore(sums, tirx.BufferLoad(sums, at) + self.source(at[0], k) * weight, at)
+                return tirx.BufferStore(sums, tirx.BufferLoad(sums, at) + element(at[0], s) * weight, at)
 
             return each(add)
 
@@ -103,10 +111,20 @@ class Sums:
         end = each(lambda at: self.end(*where(at), tirx.BufferLoad(sums, at)))
         return sequence(tirx.AllocBuffer(sums), begin, *self._over_inputs(step), end)
 
-    def _over_inputs(self, step: Callable[[Expr], tirx.Stmt]) -> list[tirx.Stmt]:
+    def _over_inputs(self, step: Callable[[Expr, Element, Expr], tirx.Stmt]) -> list[tirx.Stmt]:
         whole, rest = divmod(number(self.weight.shape[1]), UNROLLED_STEPS)
-        parts = [serial(whole, lambda k: unrolled(UNROLLED_STEPS, lambda s: step(k * UNROLLED_STEPS + s), "s"), "k")] if whole else []
-        return [*parts, *([unrolled(rest, lambda s: step(whole * UNROLLED_STEPS + s), "s")] if rest else [])]
+        left: Left = RowRuns(self.rows, str(self.weight.dtype), self.source, UNROLLED_STEPS) if self.runs else Broadcasts(self.source)
+
+        def single(k: Expr) -> tirx.Stmt:
+            return step(k, lambda row, _: self.source(row, k), const(0))
+
+        def some(k: Expr) -> tirx.Stmt:
+            first = k * UNROLLED_STEPS
+            loads, element = left.load(first)
+            return sequence(*loads, unrolled(UNROLLED_STEPS, lambda s: step(first + s, element, s), "s"))
+
+        parts = [serial(whole, some, "k")] if whole else []
+        return [*parts, *([unrolled(rest, lambda s: single(whole * UNROLLED_STEPS + s), "s")] if rest else [])]
 
 
 def rounded(states: tirx.Buffer, target: tirx.Buffer) -> tirx.Stmt:

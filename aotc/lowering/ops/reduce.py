@@ -11,7 +11,7 @@ from tvm.script.ir_builder import tirx as T
 from aotc.ir.types import TensorType
 from aotc.lowering.ops import common
 from aotc.lowering.ops.common import Expr, Expression, Scope, accumulator, cast, constant
-from aotc.lowering.ops.elementwise import exp, log
+from aotc.lowering.ops.elementwise import exp_of_negative, log
 from aotc.lowering.ops.extern import extern, local, rows
 from aotc.lowering.ops.sort import top_k
 
@@ -146,7 +146,7 @@ def _softmax(logarithm: bool) -> Expression:
             return [*i[:axis], position, *i[axis:]]
 
         top = common.compute(rows_shape, lambda *i: common.max_reduce(cast(x(*at(i, k.var)), wide), axis=[k]), "row_max")
-        power = common.compute(x.shape, lambda *i: exp(cast(x(*i), wide) - top(*_without(i, axis))), "power")
+        power = common.compute(x.shape, lambda *i: exp_of_negative(cast(x(*i), wide) - top(*_without(i, axis))), "power")
         total = common.compute(rows_shape, lambda *i: te.sum(power(*at(i, k2.var)), axis=[k2]), "row_sum")
         if logarithm:
             shift = common.compute(rows_shape, lambda *i: log(total(*i)), "log_sum")
