@@ -179,6 +179,11 @@ def _own(results: Results) -> list[str]:
 
 def _failures(results: Results) -> list[str]:
     lines = [f"- {ENGINES[engine].title}, {model}: {_plain(reason)}" for engine, model, reason in results.failures()]
+    taking_part = {name for group in results.groups.values() for name in group["engines"]}
+    for name, engine in ENGINES.items():
+        absent = [f"{group['model']} with {group['threads']}" for group in results.groups.values() if name not in group["engines"]]
+        if name in taking_part and absent:
+            lines.append(f"- {engine.title}: left out of the runs of {', '.join(absent)}")
     return ["## What did not run", "", *lines] if lines else []
 
 
