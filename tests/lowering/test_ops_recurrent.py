@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
 
-from aotc import ops
+from aotc import ops, targets
 from aotc.ir.dims import symbol
 from aotc.ops.base import OpDef
 from aotc.ops.recurrent import ACTIVATIONS, ARGUMENTS, GATES, block_starts
@@ -64,6 +65,14 @@ def test_the_expressions_alone_are_right(monkeypatch: pytest.MonkeyPatch) -> Non
     for op in GATES:
         monkeypatch.delitem(schedules.DIRECT, op.name)
     check([TABLE[i] for i in (1, 3, 4, 6, 8, 14, 16, 18)])
+
+
+def test_short_vectors_multiplied_by_one_element(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Blocks of several vectors; elements of the state come as vectors."""
+    host = targets.get("host")
+    monkeypatch.setattr(schedules.recurrent, "by_element", lambda target, dtype: dtype == "float32")
+    monkeypatch.setattr(targets, "get", lambda name: replace(host, vector_bits=128, vector_registers=32))
+    check([TABLE[i] for i in (0, 3, 6, 14, 16, 18)])
 
 
 def test_a_state_rounded_to_8_bits() -> None:
