@@ -20,8 +20,20 @@ from aotc.ops.conv import is_depthwise_blocked
 from aotc.targets import Target
 from aotc.targets.schedules.base import Direct, DirectWork
 from aotc.targets.schedules.choices import Choices
-from aotc.targets.schedules.conv_sums import Axis, DenseSums, DepthwiseSums, Place
-from aotc.targets.schedules.emit import const, known, parallel, product, registers, sequence, serial, task_indices, unravel, vectorized
+from aotc.targets.schedules.conv_sums import TYPE_BYTES, Axis, DenseSums, DepthwiseSums, Place, is_far
+from aotc.targets.schedules.emit import (
+    const,
+    known,
+    opaque,
+    parallel,
+    product,
+    registers,
+    sequence,
+    serial,
+    task_indices,
+    unravel,
+    vectorized,
+)
 from aotc.targets.schedules.fused import Fused, fused, prim_func, started
 from aotc.targets.schedules.tile import Tile, tiles
 
@@ -72,6 +84,7 @@ class _Blocked:
         self.outer, self.row = list(axes[:-1]), axes[-1]
         kind = DepthwiseSums if depthwise else DenseSums
         self.sums = kind(view, target, self.full_axes, self.outer, self.row, self.flat)
+        self.far = is_far(target, view.total.shape[2:], str(view.outputs[0].dtype))
         self.tile = choices.pick("tile", self._tiles())
 
     def _tiles(self) -> list[Tile]:
@@ -84,13 +97,31 @@ class _Blocked:
     def function(self) -> tirx.PrimFunc:
         groups = const(self.blocks // self.tile.blocks)
         pieces, piece_loop = self._pieces()
-        extents = [self.view.total.shape[0], groups, *(axis.out for axis in self.outer), pieces]
+        batch, outer = self.view.total.shape[0], [axis.out for axis in self.outer]
+        rows_first = self._rows_first(known(pieces))
+        extents = [batch, *outer, pieces, groups] if rows_first else [batch, groups, *outer, pieces]
 
         def task(index: Expr) -> tirx.Stmt:
-            n, group, *rest = task_indices(index, extents)
+            n, *rest = task_indices(index, extents)
+            group = rest.pop(-1 if rows_first else 0)
             return piece_loop(n, group, rest[:-1], rest[-1])
 
         return prim_func(self.view.params, parallel(product(extents), task))
+
+    def _rows_first(self, pieces: int | None) -> bool:
+        """Whether all groups of a piece of a row come one after the other, since the whole input is read again for each group
+        from beyond the second cache otherwise, and the weights are the less to read again."""
+        inputs, weights = (known(product(buffer.shape)) for buffer in self.view.operands)
+        if inputs is None or weights is None or pieces is None or not self.flat:
+            return False
+        size, cache = TYPE_BYTES.get(str(self.view.operands[0].dtype), 4), self.target.l2_bytes
+        groups = self.blocks // self.tile.blocks
+
+        def read(once: int, times: int) -> int:
+            return once * size * (times if once * size > cache // 2 else 1)
+
+        # By some: a piece of many channels is many pieces of memory, which are not fetched ahead as well as all of them are.
+        return 4 * (read(inputs, 1) + read(weights, pieces)) < read(inputs, groups) + read(weights, 1)
 
     # --- the row, in tiles -----------------------------------------------------------------------------------------
 
@@ -169,16 +200,17 @@ class _Blocked:
         sums = tirx.decl_buffer((blocks, place.width, self.block), self.dtype, "sums")  # each tile that is written out has its own
 
         def each(body: Callable[[int, int], tirx.Stmt]) -> tirx.Stmt:
-            return sequence(*(body(o, p) for p in range(place.width) for o in range(blocks)))
+            return sequence(*(body(o, p) for o in range(blocks) for p in range(place.width)))
 
-        def at(o: int, p: int, v: Expr) -> list[Expr]:
-            return [n, group * blocks + o, *self._spatial(outer, place.start + p), v]
+        def at(o: int, p: int, v: Expr, stored: bool = False) -> list[Expr]:
+            block = opaque(o) if stored and o and self.far else o
+            return [n, group * blocks + block, *self._spatial(outer, place.start + p), v]
 
         def begin(o: int, p: int) -> tirx.Stmt:
             return vectorized(self.block, lambda v: tirx.BufferStore(sums, self.view.start(at(o, p, v)), [const(o), const(p), v]))
 
         def finish(o: int, p: int) -> tirx.Stmt:
-            stmt = self.view.store(self.block, lambda v: (at(o, p, v), tirx.BufferLoad(sums, [const(o), const(p), v])))
+            stmt = self.view.store(self.block, lambda v: (at(o, p, v, stored=True), tirx.BufferLoad(sums, [const(o), const(p), v])))
             checks = [] if skip is None or known(skip) == 0 else [const(p) >= skip]
             if not place.inside and place.known is None:
                 checks.append(place.start + p < self.row.out)

@@ -14,7 +14,7 @@ from typing import Any
 from tvm import tirx
 
 from aotc.targets import Target
-from aotc.targets.schedules.emit import const, known, registers, sequence, serial, unravel, vectorized
+from aotc.targets.schedules.emit import const, known, opaque, product, registers, sequence, serial, unravel, vectorized
 from aotc.targets.schedules.fused import Fused
 from aotc.targets.schedules.tile import Step
 
@@ -74,6 +74,12 @@ class Place:
     width: int
     inside: bool
     known: int | None = None
+
+
+def is_far(target: Target, extents: Sequence[Expr], dtype: str, times: int = 1) -> bool:
+    """Whether ``times`` an array of these extents takes more bytes than an instruction can have as an offset."""
+    size = known(product(extents))
+    return size is None or times * size * TYPE_BYTES.get(dtype, 4) > target.offset_bytes
 
 
 class _Sums:
@@ -181,7 +187,14 @@ class DenseSums(_Sums):
             )
             zeros = [const(0)] * len(outer_taps)
             rows = self.rows(outer, zeros)
-            return serial(count // steps, lambda c: sequence(*(tile.tap(c * steps + s, zeros, rows, 0) for s in range(steps))), "c0")
+            far = is_far(self.target, self.x.shape[2:], str(self.x.dtype))
+
+            def several(c: Expr) -> tirx.Stmt:
+                blocks = [c * steps + s for s in range(steps)]
+                sources = [c * steps + opaque(s) if s and far else block for s, block in enumerate(blocks)]
+                return sequence(*(tile.tap(c0, zeros, rows, 0, source) for c0, source in zip(blocks, sources, strict=True)))
+
+            return serial(count // steps, several, "c0")
 
         def block(c0: Expr) -> tirx.Stmt:
             return self.over_taps(outer, lambda taps, rows: tile.taps(c0, taps, rows))
@@ -205,40 +218,45 @@ class _DenseTile:
         row, of = self.of.row, self.of
         if of.by_element and of.channels < of.lanes and (self.place.inside or self.place.known is not None):
             return self._packed_row(c0, taps, rows)
-        if self.place.known is not None or row.kernel * self.size(of.channels) <= UNROLLED_OPERATIONS:
+        if self.place.known is not None or (of.by_element and row.kernel * self.size(of.channels) <= UNROLLED_OPERATIONS):
             stmts = [self.tap(c0, taps, rows, k) for k in range(row.kernel) if of.inside(self.place, k)]
             return sequence(*stmts) if stmts else tirx.Evaluate(const(0))
         return serial(row.kernel, lambda k: self.tap(c0, taps, rows, k), "k")
 
-    def tap(self, c0: Expr, taps: list[Expr], rows: list[Expr], k: Any) -> tirx.Stmt:
-        """All channels of an input block for one tap."""
+    def tap(self, c0: Expr, taps: list[Expr], rows: list[Expr], k: Any, source: Expr | None = None) -> tirx.Stmt:
+        """All channels of an input block for one tap. ``source`` is the block where its address is not counted from the others."""
         of = self.of
+        source = c0 if source is None else source
         pixels = of.inside(self.place, k) if isinstance(k, int) else list(range(self.place.width))
         checked = not self.place.inside and self.place.known is None
         if of.by_element and of.channels % of.lanes == 0 and not checked:
-            return sequence(*(self._vectors(c0, taps, rows, k, pixels, c) for c in range(0, of.channels, of.lanes)))
+            return sequence(*(self._vectors(c0, source, taps, rows, k, pixels, c) for c in range(0, of.channels, of.lanes)))
 
         def channel(c: Expr) -> tirx.Stmt:
             return sequence(
                 *(
-                    self._add(o, p, of.input(self.n, c0, rows, self._column(p, k), c, checked), self._weight(c0, taps, k, c, o))
+                    self._add(o, p, of.input(self.n, source, rows, self._column(p, k), c, checked), self._weight(c0, taps, k, c, o))
                     for p in pixels
                     for o in range(self.blocks)
                 )
             )
 
-        if self.size(of.channels) <= UNROLLED_OPERATIONS:
-            return sequence(*(channel(const(c)) for c in range(of.channels)))
-        return serial(of.channels, channel, "c1")
+        # Of several taps side by side LLVM would keep the inputs that they share, in registers that there are not: so these
+        # have a loop, of a length that LLVM does not see, since it would unroll it.
+        if self.place.known is not None and of.row.kernel > 1 and of.channels >= of.lanes:
+            return serial(opaque(of.channels), channel, "c1")
+        if self.size(of.channels) > UNROLLED_OPERATIONS:
+            return serial(of.channels, channel, "c1")
+        return sequence(*(channel(const(c)) for c in range(of.channels)))
 
-    def _vectors(self, c0: Expr, taps: list[Expr], rows: list[Expr], k: Any, pixels: list[int], first: int) -> tirx.Stmt:
+    def _vectors(self, c0: Expr, source: Expr, taps: list[Expr], rows: list[Expr], k: Any, pixels: list[int], first: int) -> tirx.Stmt:
         """The channels from ``first`` on that one vector holds."""
         of = self.of
         xs = tirx.decl_buffer((self.place.width, of.lanes), of.dtype, "xs")
 
         def load(p: int) -> tirx.Stmt:
             return vectorized(
-                of.lanes, lambda v: tirx.BufferStore(xs, of.input(self.n, c0, rows, self._column(p, k), first + v), [const(p), v])
+                of.lanes, lambda v: tirx.BufferStore(xs, of.input(self.n, source, rows, self._column(p, k), first + v), [const(p), v])
             )
 
         adds = [
@@ -337,13 +355,8 @@ class DepthwiseSums(_Sums):
 
     def far(self, taps: list[int]) -> bool:
         """Whether the rows that a tile reads are too far apart for the offsets of one address."""
-        step, reach = self.block * TYPE_BYTES.get(str(self.x.dtype), 4), 0
-        for extent, size in zip(reversed(taps), [known(axis.size) for axis in reversed([*self.outer[1:], self.row])], strict=True):
-            if size is None:
-                return True
-            step *= size
-            reach += (extent - 1) * step
-        return reach > self.target.offset_bytes
+        strides = [self.x.shape[3 + i :] for i in range(len(taps))]
+        return any(is_far(self.target, extents, str(self.x.dtype), k - 1) for k, extents in zip(taps, strides, strict=True))
 
     def _row(self, sums: tirx.Buffer, n: Expr, group: Expr, taps: list[Expr], rows: list[Expr], place: Place) -> tirx.Stmt:
         """The taps along the row: each input that any of them reads is loaded once."""

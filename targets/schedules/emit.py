@@ -23,6 +23,12 @@ def const(value: int) -> Expr:
     return tirx.IntImm("int32", value)
 
 
+def opaque(value: int) -> Expr:
+    """``value`` (positive), which LLVM does not see to be constant: an address at so many strides is then kept in a register.
+    Else, where the stride exceeds what an instruction holds as an offset, LLVM adds it up anew for every access."""
+    return tirx.max(const(value), const(0) - FIRST_TASK)
+
+
 def known(expr: Expr) -> int | None:
     """The integer that an expression is, if it is one."""
     if isinstance(expr, int):
