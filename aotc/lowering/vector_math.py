@@ -126,7 +126,7 @@ def tanh(x: Expr) -> Expr:
         twice = tirx.Select(magnitude > _f(10.0), _f(20.0), magnitude + magnitude)  # from 9.02 on it is 1
         large = _let(twice, lambda t: _f(1.0) - _f(2.0) / (_exp_of_moderate(t) + _f(1.0)))
         series = _polynomial(square, (-5.70498872745e-3, 2.06390887954e-2, -5.37397155531e-2, 1.33314422036e-1, -3.33332819422e-1))
-        return _let(large, lambda far: tirx.Select(magnitude < _f(0.625), series * square * v + v, tirx.Select(v < _f(0.0), -far, far)))
+        return _let(large, lambda far: tirx.Select(magnitude < _f(0.625), series * square * v + v, _with_sign(far, v)))
 
     return _let(x, body)
 
@@ -145,7 +145,7 @@ def erf(x: Expr) -> Expr:
         magnitude = tirx.abs(v)
         large = _let(tirx.Select(magnitude > _f(4.0), _f(4.0), magnitude), beyond)  # from 3.92 on it is 1
         small = _polynomial(square, (-5.96761703e-4, 4.99119423e-3, -2.67681349e-2, 1.12819925e-1, -3.76125336e-1, 1.28379166e-1)) * v + v
-        return _let(large, lambda far: tirx.Select(magnitude > _f(0.927734375), tirx.Select(v < _f(0.0), -far, far), small))
+        return _let(large, lambda far: tirx.Select(magnitude > _f(0.927734375), _with_sign(far, v), small))
 
     return _let(x, body)
 
@@ -158,6 +158,12 @@ def sigmoid(x: Expr) -> Expr:
         return _let(_let(clamped, _exp_of_fraction), lambda e: tirx.Select(v < _f(0.0), e, _f(1.0)) / (_f(1.0) + e))
 
     return _let(x, body)
+
+
+def _with_sign(magnitude: Expr, sign: Expr) -> Expr:
+    """``magnitude``, which is not negative, with the sign of ``sign``."""
+    bit = tirx.bitwise_and(tirx.reinterpret("int32", sign), _i(-(2**31)))
+    return tirx.reinterpret("float32", tirx.bitwise_or(tirx.reinterpret("int32", magnitude), bit))
 
 
 def _polynomial(x: Expr, coefficients: Sequence[float]) -> Expr:
