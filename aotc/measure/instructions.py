@@ -95,18 +95,20 @@ def _under_qemu(model: PackagedModel, architecture: str, arguments: Sequence[str
         program, *rest = ["qemu-x86_64", "-cpu", cpu, str(qemu.runner("x86_64-linux-gnu")), *words]
     log = folder / "counts"
     _run([program, "-plugin", str(plugin()), "-d", "plugin", "-D", str(log), *rest])
-    marks = [
-        {name: int(value) for name, value in re.findall(r"(\w+)=(\d+)", line)}
-        for line in log.read_text().splitlines()
-        if line.startswith("mark ")
-    ]
-    if len(marks) != 3:
+    found = marks(log.read_text())
+    if len(found) != 3:
         raise RuntimeFailure(
             f"{program} counted nothing: its plugins need qemu-user 6.1 to 8.2 that is linked dynamically, as Debian 12 has it; {_version(program)} is installed"
         )
-    _, before, after = marks
+    _, before, after = found
     classes = {name: after[name] - before[name] for name in after}
     return Counts(program, cpu, {name: number for name, number in classes.items() if number or name == "total"})
+
+
+def marks(text: str) -> list[dict[str, int]]:
+    """What the plugin wrote: instructions by class up to each mark."""
+    lines = [line for line in text.splitlines() if line.startswith("mark ")]
+    return [{name: int(value) for name, value in re.findall(r"(\w+)=(\d+)", line)} for line in lines]
 
 
 def _under_valgrind(arguments: Sequence[str], folder: Path) -> Counts:
