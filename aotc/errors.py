@@ -43,3 +43,9 @@ class TooSlow(AotcError):
     """A measurement exceeds the limit that was given for it (``aotc bench --fail``)."""
 
     exit_code = 7
+
+
+class TooBusy(AotcError):
+    """A measurement that other processes disturbed too much to be judged."""
+
+    exit_code = 8

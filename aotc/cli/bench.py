@@ -14,7 +14,7 @@ from rich.table import Table
 
 from aotc.cli.common import AsJson, BuiltFile, bytes_text, console, print_json
 from aotc.cli.tensors import DataOption, Preprocessing, SeedOption, ShapeOption, load_feeds
-from aotc.errors import InvalidOption, TooSlow
+from aotc.errors import InvalidOption, TooBusy, TooSlow
 
 if TYPE_CHECKING:
     from aotc.measure.baseline import Change
@@ -54,7 +54,7 @@ def bench(
     """Measure a built file on this machine, or count its instructions.
 
     A saved measurement holds the cost of a run: its time in units of a loop of multiply-adds that runs in alternation with it, so that a busy or a
-    slower machine changes little. Exit codes: 0, 7 where --fail is exceeded, 2 where the baseline is of another model or other options.
+    slower machine changes little. Exit codes: 0, 7 where --fail is exceeded, 8 where several threads seem to exceed it on a busy machine, 2 where the baseline is of another model or other options.
 
     Example: `aotc bench model.so --save baseline.json`, and later `aotc bench model.so --against baseline.json --fail 10%`
     """
@@ -159,13 +159,17 @@ def _limit(text: str | None, against: str | None) -> float | None:
 
 
 def _judge(changes: Sequence[Change], limit: float | None, measured: str) -> None:
-    """Raises TooSlow where a change exceeds the limit: of instructions, that of their total."""
+    """Raises TooSlow where a change exceeds the limit (of instructions, that of their total), TooBusy where that may be other processes' doing."""
     judged = [change for change in changes if measured == "time" or change.what == "total"]
-    worse = [f"{change.what}: {100 * change.change:+.1f} %" for change in judged if limit is not None and change.exceeds(limit)]
-    if worse:
-        raise TooSlow(
-            f"a run costs more than --fail {100 * (limit or 0):g}% allows ({'; '.join(worse)}); look for the steps with `aotc profile`"
+    worse = [change for change in judged if limit is not None and change.exceeds(limit)]
+    if not worse:
+        return
+    allowed = f"--fail {100 * (limit or 0):g}% allows ({'; '.join(f'{change.what}: {100 * change.change:+.1f} %' for change in worse)})"
+    if all(change.busy for change in worse):
+        raise TooBusy(
+            f"a run cost more than {allowed}, but other processes ran meanwhile; repeat it on a quiet machine, or compare --instructions"
         )
+    raise TooSlow(f"a run costs more than {allowed}; look for the steps with `aotc profile`")
 
 
 def _print(facts: dict[str, Any], changes: Sequence[Change], then: dict[str, Any] | None) -> None:

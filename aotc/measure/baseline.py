@@ -28,6 +28,7 @@ from aotc.runtime.loader import Session
 FORMAT, VERSION = "aotc-bench", 1
 ROUNDS, LEAST_PAIRS = 60, 20
 SAMPLES = 4000
+SLOWED = 0.85  # of its highest rate: slower than what clocks and caches do
 SAME = {  # what must be equal for two measurements to be compared, and what to say of it
     "measure": "what is measured",
     "model": "the model",
@@ -119,7 +120,8 @@ def read(path: str) -> dict[str, Any]:
 @dataclass(frozen=True)
 class Change:
     """``then`` and ``now`` are operations or instructions of a run; ``change`` is 0.1 where it takes a tenth more. For times, the true change
-    lies between ``low`` and ``high`` with 95 % confidence as far as the noise within both measurements tells; counts are exact."""
+    lies between ``low`` and ``high`` with 95 % confidence as far as the noise within both measurements tells; counts are exact. ``busy``:
+    several threads ran while other processes did. They wait for each other at every step, which slows a run more than the loop."""
 
     what: str
     then: float
@@ -127,6 +129,7 @@ class Change:
     change: float
     low: float
     high: float
+    busy: bool = False
 
     def exceeds(self, limit: float) -> bool:
         """Whether it is a change for the worse beyond ``limit`` that noise does not explain."""
@@ -148,7 +151,7 @@ def compare(then: Mapping[str, Any], now: Mapping[str, Any], path: str) -> list[
         before, after = then["instructions"], now["instructions"]
         return [_exact(name, before.get(name, 0), after.get(name, 0)) for name in dict.fromkeys((*before, *after))]
     pairs = zip(then["results"], now["results"], strict=True)
-    return [_drawn(f"{new['threads']} thread{'s' * (new['threads'] > 1)}", old["rounds"], new["rounds"]) for old, new in pairs]
+    return [_drawn(new["threads"], np.array(old["rounds"]), np.array(new["rounds"])) for old, new in pairs]
 
 
 def _exact(name: str, then: int, now: int) -> Change:
@@ -156,13 +159,19 @@ def _exact(name: str, then: int, now: int) -> Change:
     return Change(name, then, now, change, change, change)
 
 
-def _drawn(what: str, then: Sequence[Sequence[float]], now: Sequence[Sequence[float]]) -> Change:
+def _drawn(threads: int, then: np.ndarray, now: np.ndarray) -> Change:
     """The change of the cost, with an interval by bootstrap (Efron, 1979)."""
     random = np.random.default_rng(0)
-    before, after = (cost(np.array(rounds)[random.integers(0, len(rounds), (SAMPLES, len(rounds)))]) for rounds in (then, now))
+    before, after = (cost(rounds[random.integers(0, len(rounds), (SAMPLES, len(rounds)))]) for rounds in (then, now))
     low, high = np.percentile(after / before - 1, [2.5, 97.5])
-    old, new = float(cost(np.array(then))), float(cost(np.array(now)))
-    return Change(what, old, new, new / old - 1, float(low), float(high))
+    old, new = float(cost(then)), float(cost(now))
+    busy = threads > 1 and (_is_busy(then) or _is_busy(now))
+    return Change(f"{threads} thread{'s' * (threads > 1)}", old, new, new / old - 1, float(low), float(high), busy)
+
+
+def _is_busy(rounds: np.ndarray) -> bool:
+    """Whether the loop was slowed in more than a quarter of the rounds."""
+    return float(np.quantile(rounds[:, 1], 0.25)) < SLOWED * float(rounds[:, 1].max())
 
 
 def _short(value: Any) -> str:

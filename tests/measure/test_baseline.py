@@ -87,16 +87,18 @@ def test_weights_may_change_and_structure_may_not(folder: Path, tmp_path: Path) 
 def test_a_steady_difference_is_found_in_noise() -> None:
     random = np.random.default_rng(5)
 
-    def measured(seconds: float) -> dict[str, Any]:
+    def measured(seconds: float, threads: int = 1) -> dict[str, Any]:
         busy = 1 + (random.random((60, 2)) < 0.4) * random.random((60, 2)) * 3  # other processes slow 40 % of all turns by up to 4 times
         clock = 1 + 0.1 * np.sin(np.arange(60) / 9)  # and the clock changes for both
         rounds = [[seconds * a * c, 1e11 / b / c] for (a, b), c in zip(busy, clock)]
-        return {"measure": "time", "threads": [1], "results": [{"threads": 1, "rounds": rounds}]}
+        return {"measure": "time", "threads": [threads], "results": [{"threads": threads, "rounds": rounds}]}
 
     (same,) = compare(measured(2.0), measured(2.0), "base.json")
     (slower,) = compare(measured(2.0), measured(2.5), "base.json")
     assert not same.exceeds(0.1)
-    assert slower.exceeds(0.1) and 0.15 < slower.change < 0.35
+    assert slower.exceeds(0.1) and 0.15 < slower.change < 0.35 and not slower.busy
+    (several,) = compare(measured(2.0, 2), measured(2.5, 2), "base.json")
+    assert several.exceeds(0.1) and several.busy  # which of the two it is cannot be said
 
 
 MIX = r"""
