@@ -9,7 +9,7 @@ from pathlib import Path
 
 from aotc.errors import AotcError
 from aotc.ir.expr import Function
-from aotc.lowering.build import compile_functions
+from aotc.lowering.build import Workers, compile_functions
 from aotc.lowering.compiled import CompiledFunction
 from aotc.lowering.identity import is_custom
 from aotc.lowering.tuned import Tuned, offered_digest, write_tuning
@@ -122,9 +122,9 @@ class Session:
             self.tell(event)
 
 
-def compile_untuned(model: Sized, target: Target, jobs: int | None = None) -> dict[Function, CompiledFunction]:
+def compile_untuned(model: Sized, target: Target, jobs: int | None, workers: Workers) -> dict[Function, CompiledFunction]:
     """The kernels that a build without measurements has, mostly from the cache."""
-    return compile_functions([f for f in model.functions if not (is_source(f) or is_custom(f))], target, jobs)
+    return compile_functions([f for f in model.functions if not (is_source(f) or is_custom(f))], target, jobs, workers=workers)
 
 
 def is_known(entry: Tuned | None, untuned: CompiledFunction) -> bool:

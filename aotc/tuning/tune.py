@@ -92,14 +92,14 @@ def tune(
     path, effort = Path(output), effort or Effort()
     entries = read_tuning(path) if path.exists() else {}
     write_tuning(path, entries)  # a path that cannot be written is to be known before the first minute
-    model = sized(source.module(target), sizes or {})
-    stage("building the untuned kernels")
-    compiled = compile_untuned(model, target, jobs)
-    tunable = layers(model, compiled, target)
-    untuned = {layer.key: compiled[layer.function] for layer in tunable}
-    waiting = [layer for layer in tunable if again or not is_known(entries.get(layer.key), untuned[layer.key])]
-    found(len(tunable), len(tunable) - len(waiting))
     with Workers() as workers, _opened(boards, target) as opened:
+        model = sized(source.module(target), sizes or {})
+        stage("building the untuned kernels")
+        compiled = compile_untuned(model, target, jobs, workers)
+        tunable = layers(model, compiled, target)
+        untuned = {layer.key: compiled[layer.function] for layer in tunable}
+        waiting = [layer for layer in tunable if again or not is_known(entries.get(layer.key), untuned[layer.key])]
+        found(len(tunable), len(tunable) - len(waiting))
         session = Session(Compiler(target, jobs, workers), path, effort, untuned, entries, tell, list(waiting))
         session.run(opened)
         stage("comparing the whole model")
