@@ -25,8 +25,8 @@ UNROLLED_OPERATIONS = 320
 
 TYPE_BYTES = {"float16": 2, "float32": 4, "float64": 8}
 
-STEPS = 8
-"""Input channels in the innermost body of a pointwise convolution, if that many fit ``UNROLLED_OPERATIONS``."""
+SHORT_LOOP = 8
+"""Steps of a loop that LLVM may unroll whole."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +44,12 @@ class Axis:
     @property
     def is_pointwise(self) -> bool:
         return self.kernel == 1 and self.stride == 1 and not self.before and not self.after
+
+    @property
+    def meets_input(self) -> bool:
+        """Whether every window has a tap that is no padding. LLVM is told so, as a maximum that TVM cannot take away: else sums
+        are prepared twice, for a loop without a step too."""
+        return self.dilation == 1 and max(self.before, self.after) < self.kernel
 
     def taps(self, position: Expr) -> tuple[Expr, Expr]:
         """The range of taps that fall inside for an output position."""
@@ -142,7 +148,8 @@ class _Sums:
                 return serial(extent, lambda k: step([*taps, k], [*rows, base + k * axis.dilation]), "k", first=low)
             # The first row as a maximum: of ``base + k`` LLVM would take the constant out and add it at every load.
             first = tirx.max(const(0), base)
-            return serial(high - low, lambda k: step([*taps, low + k], [*rows, first + k]), "k")
+            extent = tirx.max(opaque(1), high - low) if axis.meets_input else high - low
+            return serial(extent, lambda k: step([*taps, low + k], [*rows, first + k]), "k")
 
         return step([], [])
 
@@ -177,16 +184,16 @@ class DenseSums(_Sums):
     def added(self, sums: tirx.Buffer, n: Expr, group: Expr, blocks: int, outer: list[Expr], place: Place) -> tirx.Stmt:
         """Adds all products of a tile to ``sums[blocks, width, block]``."""
         tile = _DenseTile(self, sums, n, group, blocks, place)
-        outer_taps = [axis.kernel for axis in self.outer]
-        size = tile.size(self.channels)
-        once = self.flat or all(k == 1 for k in (*outer_taps, self.row.kernel))
+        once = self.row.kernel == 1 and all(axis.kernel == 1 and not axis.before and not axis.after for axis in self.outer)
         count = known(self.x.shape[1])
         if once and count is not None:
-            steps = next(
-                s for s in (4, 3, 2, 1) if s == 1 or (count % s == 0 and s * self.channels <= STEPS and s * size <= UNROLLED_OPERATIONS)
-            )
-            zeros = [const(0)] * len(outer_taps)
+            zeros = [const(0)] * len(self.outer)
             rows = self.rows(outer, zeros)
+<<<<<<< HEAD
+            # LLVM would unroll a short loop, and then run out of registers.
+            extent = opaque(count) if 1 < count <= SHORT_LOOP else count
+            return serial(extent, lambda c0: tile.tap(c0, zeros, rows, 0), "c0")
+=======
             far = is_far(self.target, self.x.shape[2:], str(self.x.dtype))
 
             def several(c: Expr) -> tirx.Stmt:
@@ -195,6 +202,7 @@ class DenseSums(_Sums):
                 return sequence(*(tile.tap(c0, zeros, rows, 0, source) for c0, source in zip(blocks, sources, strict=True)))
 
             return serial(count // steps, several, "c0")
+>>>>>>> b55824b95f90eff12feee698f35413693f49969b
 
         def block(c0: Expr) -> tirx.Stmt:
             return self.over_taps(outer, lambda taps, rows: tile.taps(c0, taps, rows))
