@@ -189,20 +189,9 @@ class DenseSums(_Sums):
         if once and count is not None:
             zeros = [const(0)] * len(self.outer)
             rows = self.rows(outer, zeros)
-<<<<<<< HEAD
             # LLVM would unroll a short loop, and then run out of registers.
             extent = opaque(count) if 1 < count <= SHORT_LOOP else count
             return serial(extent, lambda c0: tile.tap(c0, zeros, rows, 0), "c0")
-=======
-            far = is_far(self.target, self.x.shape[2:], str(self.x.dtype))
-
-            def several(c: Expr) -> tirx.Stmt:
-                blocks = [c * steps + s for s in range(steps)]
-                sources = [c * steps + opaque(s) if s and far else block for s, block in enumerate(blocks)]
-                return sequence(*(tile.tap(c0, zeros, rows, 0, source) for c0, source in zip(blocks, sources, strict=True)))
-
-            return serial(count // steps, several, "c0")
->>>>>>> b55824b95f90eff12feee698f35413693f49969b
 
         def block(c0: Expr) -> tirx.Stmt:
             return self.over_taps(outer, lambda taps, rows: tile.taps(c0, taps, rows))
@@ -231,19 +220,18 @@ class _DenseTile:
             return sequence(*stmts) if stmts else tirx.Evaluate(const(0))
         return serial(row.kernel, lambda k: self.tap(c0, taps, rows, k), "k")
 
-    def tap(self, c0: Expr, taps: list[Expr], rows: list[Expr], k: Any, source: Expr | None = None) -> tirx.Stmt:
-        """All channels of an input block for one tap. ``source`` is the block where its address is not counted from the others."""
+    def tap(self, c0: Expr, taps: list[Expr], rows: list[Expr], k: Any) -> tirx.Stmt:
+        """All channels of an input block for one tap."""
         of = self.of
-        source = c0 if source is None else source
         pixels = of.inside(self.place, k) if isinstance(k, int) else list(range(self.place.width))
         checked = not self.place.inside and self.place.known is None
         if of.by_element and of.channels % of.lanes == 0 and not checked:
-            return sequence(*(self._vectors(c0, source, taps, rows, k, pixels, c) for c in range(0, of.channels, of.lanes)))
+            return sequence(*(self._vectors(c0, taps, rows, k, pixels, c) for c in range(0, of.channels, of.lanes)))
 
         def channel(c: Expr) -> tirx.Stmt:
             return sequence(
                 *(
-                    self._add(o, p, of.input(self.n, source, rows, self._column(p, k), c, checked), self._weight(c0, taps, k, c, o))
+                    self._add(o, p, of.input(self.n, c0, rows, self._column(p, k), c, checked), self._weight(c0, taps, k, c, o))
                     for p in pixels
                     for o in range(self.blocks)
                 )
@@ -257,14 +245,14 @@ class _DenseTile:
             return serial(of.channels, channel, "c1")
         return sequence(*(channel(const(c)) for c in range(of.channels)))
 
-    def _vectors(self, c0: Expr, source: Expr, taps: list[Expr], rows: list[Expr], k: Any, pixels: list[int], first: int) -> tirx.Stmt:
+    def _vectors(self, c0: Expr, taps: list[Expr], rows: list[Expr], k: Any, pixels: list[int], first: int) -> tirx.Stmt:
         """The channels from ``first`` on that one vector holds."""
         of = self.of
         xs = tirx.decl_buffer((self.place.width, of.lanes), of.dtype, "xs")
 
         def load(p: int) -> tirx.Stmt:
             return vectorized(
-                of.lanes, lambda v: tirx.BufferStore(xs, of.input(self.n, source, rows, self._column(p, k), first + v), [const(p), v])
+                of.lanes, lambda v: tirx.BufferStore(xs, of.input(self.n, c0, rows, self._column(p, k), first + v), [const(p), v])
             )
 
         adds = [
