@@ -72,6 +72,30 @@ def test_slices_and_axes_that_are_inputs(tmp_path: Path) -> None:
     check_built(tmp_path, body, *feeds)
 
 
+def test_top_k_of_axes_of_any_length(tmp_path: Path) -> None:
+    """k is an input, what a detector takes of the boxes that it found, or a half, which may be none."""
+    body = """(float[N, 2] x, int64[1] k) => (float[A, 2] best, int64[A, 2] places, float[B] some, float[C, 2] half, int64[C, 2] lowest) {
+        best, places = TopK <axis = 0> (x, k)
+        zero = Constant <value_float = 0.0> ()
+        positive = Greater (x, zero)
+        three = Constant <value_ints = [3]> ()
+        two = Constant <value_ints = [2]> ()
+        pairs = NonZero (positive)
+        turned = Transpose (pairs)
+        found = GatherND (x, turned)
+        many = Shape (found)
+        least = Min (many, three)
+        some, _ = TopK (found, least)
+        rows = Shape <end = 1> (x)
+        halved = Div (rows, two)
+        half, lowest = TopK <axis = 0, largest = 0> (x, halved)
+    }"""
+    feeds = [{"x": x, "k": ints(k)} for x, k in ((noise(9, 2), 4), (-np.abs(noise(1, 2)), 1), (noise(4, 2), 0), (np.abs(noise(1, 2)), 1))]
+    model = check_built(tmp_path, body, *feeds)
+    with pytest.raises(AotcError, match="best"):
+        model.run({"x": noise(2, 2), "k": ints(3)})
+
+
 @pytest.mark.parametrize("mode", ["constant", "reflect", "edge", "wrap"])
 def test_pads_that_are_inputs(tmp_path: Path, mode: str) -> None:
     """Negative ones cut off; axes are an input too."""

@@ -80,7 +80,7 @@ def top_k(attrs: Any, inputs: list[te.Tensor], results: list[TensorType], scope:
     outer = [dim for position, dim in enumerate(results[0].shape) if position != axis]
 
     def body(source: Any, values: Any, indices: Any) -> None:
-        some = k > int_constant(0) if isinstance(k, tirx.Var) else tirx.const(True, "bool")
+        some = tirx.const(True, "bool") if isinstance(attrs.k, int) else k > int_constant(0)
         with rows(scope, outer, scope.dim(x.shape[axis])) as row, T.If(some), T.Then():
 
             def place(position: Expr) -> list[Expr]:

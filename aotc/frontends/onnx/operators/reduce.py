@@ -152,7 +152,7 @@ def _top_k(node: Node) -> Results:
     if node.opset >= 10 and not node.is_known(1):
         chosen = node.axis(node.integer("axis", -1), node.rank(x))
         return run_time.top_k(node, x, node.input(1), chosen, node.flag("largest", True), node.flag("sorted", True))
-    counts = (node.integer("k"),) if node.opset < 10 else node.static_integers(1, "k") or ()
+    counts = (node.integer("k"),) if node.opset < 10 else node.dims(1, "k") or ()
     if len(counts) != 1:
         node.invalid(f"k must be one number, not {list(counts)}")
     axis = node.axis(node.integer("axis", -1), node.rank(x))

@@ -10,7 +10,7 @@ import numpy as np
 from aotc import ops
 from aotc.frontends.onnx.dynamic import LARGEST
 from aotc.frontends.onnx.node import Node
-from aotc.ir.dims import Dim, bounds, product
+from aotc.ir.dims import Dim, bounds, minimum, product
 from aotc.ir.expr import Constant, Expr
 from aotc.ir.types import FLOATS
 from aotc.ops.base import OpDef
@@ -140,13 +140,10 @@ def trilu(node: Node, x: Expr, k: Expr, is_upper: bool) -> Expr:
 
 
 def top_k(node: Node, x: Expr, k: Expr, axis: int, largest: bool, in_order: bool) -> list[Expr]:
-    """The first k of all, sorted."""
-    shape = node.shape(x)
-    whole = shape[axis]
+    """The first k, which is at most the length of the axis."""
+    whole = node.shape(x)[axis]
+    (count,) = node.measured(node.call(ops.reshape, k, shape=(1,)), "k", [(0, upper(whole))])
     if not isinstance(whole, int):
-        node.unsupported(f"k and the axis of {node.type(x)} are both known only at run time; fix one of them")
-    both = node.call(ops.top_k, x, k=whole, axis=axis, largest=largest, sorted=in_order)
-    (count,) = node.measured(node.call(ops.reshape, k, shape=(1,)), "k", [(0, whole)])
-    begins, steps = (0,) * len(shape), (1,) * len(shape)
-    ends = tuple(count if i == axis else dim for i, dim in enumerate(shape))
-    return [node.call(ops.slice_, node.item(both, i), begins=begins, ends=ends, steps=steps) for i in (0, 1)]
+        x = node.dynamic.check(x, [(count, minimum(count, whole))], node.origin)
+    both = node.call(ops.top_k, x, k=count, axis=axis, largest=largest, sorted=in_order)
+    return [node.item(both, i) for i in (0, 1)]
