@@ -200,6 +200,13 @@ def relu_under_clip(root: Call, x: Expr) -> Expr | None:
     return ops.clip(x, minimum=0.0 if _is_float(root) else 0, maximum=high, origin=root.origin)
 
 
+def sum_over_nothing(root: Call, x: Expr, y: Expr) -> Expr | None:
+    """A matrix product whose inner dim is 0 is zeros."""
+    if not isinstance(x.type, TensorType) or not isinstance(root.type, TensorType) or x.type.shape[-1] != 0:
+        return None
+    return ops.full(shape=root.type.shape, value=0, dtype=root.type.dtype, origin=root.origin)
+
+
 def _log_softmax(root: Call, x: Expr, inner: Call) -> Expr:
     attrs: Any = inner.attrs
     return ops.log_softmax(x, axis=attrs.axis, origin=root.origin)
@@ -220,4 +227,6 @@ ARITHMETIC_RULES: list[PatternRule] = [
     rule(lambda op, x, a, b: op.multiply(op.multiply(x, a), b), merge_constants(operator.mul, ops.multiply)),
     rule(lambda op, x, a, b: op.add(op.add(x, a), b), merge_constants(operator.add, ops.add)),
     rule(lambda op, x: op.log(op.softmax(x).named("inner")), _log_softmax),
+    rule(lambda op, x, y: op.matmul(x, y), sum_over_nothing),
+    rule(lambda op, x, y: op.dense(x, y), sum_over_nothing),
 ]

@@ -48,6 +48,12 @@ def test_left_alone(text: str) -> None:
     check(simplify_algebra, module(f"(%x: float32[3, 4]) {{\n {text}\n return %0\n}}"), None)
 
 
+@pytest.mark.parametrize("call", ["matmul(%x, float32[0, 4]())", "dense(%x, float32[4, 0]())"])
+def test_sums_over_nothing(call: str) -> None:
+    before = module(f"(%x: float32[3, 0]) {{\n %0 = {call}\n return %0\n}}")
+    check(simplify_algebra, before, module('(%x: float32[3, 0]) {\n %0 = full() {shape=(3, 4), value=0, dtype="float32"}\n return %0\n}'))
+
+
 def test_quotients_of_integers_stay() -> None:
     check(simplify_algebra, module("(%x: int64[3]) {\n %0 = divide(%x, int64(2))\n return %0\n}"), None)
 
