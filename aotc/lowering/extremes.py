@@ -33,17 +33,22 @@ def _extreme(select: tirx.Select) -> Expr:
         return select
     if isinstance(a, tirx.FloatImm) and not math.isnan(a.value):
         comparison = condition  # false beside a NaN, so that b stays
-    elif isinstance(condition, tirx.Or) and structural_equal(condition.b, common.is_nan(a)):
+    elif isinstance(condition, tirx.Or) and structural_equal(_sides(condition.b), _sides(common.is_nan(a))):
         comparison = condition.a
     else:
         return select
-    if not isinstance(comparison, (tirx.LT, tirx.GT)):
-        return select
-    less = isinstance(comparison, tirx.LT)
-    if structural_equal([comparison.a, comparison.b], [a, b]):
-        name = "llvm.minimum" if less else "llvm.maximum"
-    elif structural_equal([comparison.a, comparison.b], [b, a]):
-        name = "llvm.maximum" if less else "llvm.minimum"
+    sides = _sides(comparison)
+    if structural_equal(sides, [a, b]):
+        name = "llvm.minimum"
+    elif structural_equal(sides, [b, a]):
+        name = "llvm.maximum"
     else:
         return select
     return tirx.call_llvm_pure_intrin(str(select.ty), name, a, b)
+
+
+def _sides(comparison: Expr) -> list[Expr]:
+    """The lesser and the greater side of a comparison, nothing of anything else."""
+    if isinstance(comparison, tirx.LT):
+        return [comparison.a, comparison.b]
+    return [comparison.b, comparison.a] if isinstance(comparison, tirx.GT) else []
