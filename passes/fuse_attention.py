@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, TypeGuard
 
 from aotc import ops
 from aotc.ir.expr import Call, Expr, Function, Module, children, with_children
@@ -33,9 +33,9 @@ def _fuse(function: Function) -> Function:
         if match is not None:
             found[node] = match
     for node in uses:  # a transpose that follows is a flag of the result
-        if _is(node, ops.transpose) and node.args[0] in found and uses[node.args[0]] == [node]:  # type: ignore[attr-defined]
-            inner = found[node.args[0]]  # type: ignore[attr-defined]
-            if inner.rank == 4 and node.attrs.axes == TOKENS_FIRST:  # type: ignore[attr-defined]
+        if _is(node, ops.transpose) and node.args[0] in found and uses[node.args[0]] == [node]:
+            inner = found[node.args[0]]
+            if inner.rank == 4 and _attrs(node).axes == TOKENS_FIRST:
                 found[node] = replace(inner, result_flag=1)
     if not found:
         return function
@@ -93,28 +93,32 @@ def _type(expr: Expr) -> TensorType:
     return expr.type
 
 
-def _is(expr: Expr, *operators: Any) -> bool:
+def _attrs(call: Call) -> Any:
+    return call.attrs
+
+
+def _is(expr: Expr, *operators: Any) -> TypeGuard[Call]:
     return isinstance(expr, Call) and any(operator.is_call(expr) for operator in operators)
 
 
 def _root(node: Expr, uses: Mapping[Expr, Sequence[Expr]]) -> _Found | None:
     """A product with values, or one whose rows that see nothing are made zeros."""
     if _is(node, ops.matmul):
-        return _product(node, uses, ())  # type: ignore[arg-type]
+        return _product(node, uses, ())
     if not _is(node, ops.where):
         return None
-    condition, zero, product = node.args  # type: ignore[attr-defined]
+    condition, zero, product = node.args
     if not _is(condition, ops.equal) or scalar_of(zero) != 0 or not _is(product, ops.matmul) or uses[product] != [node]:
         return None
     greatest, least = condition.args
     if not _is(greatest, ops.max_) or scalar_of(least) != -math.inf:
         return None
-    attrs, rank = greatest.attrs, _type(greatest.args[0]).rank
+    attrs, rank = _attrs(greatest), _type(greatest.args[0]).rank
     if not attrs.keepdims or tuple(axis % rank for axis in attrs.axes) != (rank - 1,):
         return None
-    match = _product(product, uses, (greatest,))
-    weights = product.args[0]
-    return replace(match, zero_rows=True) if match and weights.args[0] is greatest.args[0] else None
+    match, weights = _product(product, uses, (greatest,)), product.args[0]
+    same = isinstance(weights, Call) and weights.args[0] is greatest.args[0]
+    return replace(match, zero_rows=True) if match and same else None
 
 
 def _product(node: Call, uses: Mapping[Expr, Sequence[Expr]], also: tuple[Expr, ...]) -> _Found | None:
@@ -123,10 +127,12 @@ def _product(node: Call, uses: Mapping[Expr, Sequence[Expr]], also: tuple[Expr, 
     if not _is(weights, ops.softmax) or len(uses[weights]) != 1:
         return None
     rank = _type(weights).rank
-    if rank not in (3, 4) or _type(values).rank != rank or weights.attrs.axis % rank != rank - 1 or _type(node).dtype != "float32":  # type: ignore[attr-defined]
+    if rank not in (3, 4) or _type(values).rank != rank or _attrs(weights).axis % rank != rank - 1 or _type(node).dtype != "float32":
         return None
-    scores = weights.args[0]  # type: ignore[attr-defined]
-    scale, mask, fill, hides, allowed = 1.0, None, -math.inf, False, {weights, *also}
+    scores = weights.args[0]
+    mask: Expr | None = None
+    allowed: set[Expr] = {weights, *also}
+    scale, fill, hides = 1.0, -math.inf, False
     while not _is(scores, ops.matmul):
         if not set(uses[scores]) <= allowed:
             return None
@@ -139,7 +145,8 @@ def _product(node: Call, uses: Mapping[Expr, Sequence[Expr]], also: tuple[Expr, 
             scores, mask, fill, hides = hidden
         else:
             return None
-    return _operands(scores, values, uses, allowed, _Found(*[_Operand(node, 1.0)] * 3, scale, mask, fill, hides, False, rank))  # type: ignore[arg-type]
+    none = _Operand(node, 1.0)
+    return _operands(scores, values, uses, allowed, _Found(none, none, none, scale, mask, fill, hides, False, rank))
 
 
 def _operands(product: Call, values: Expr, uses: Mapping[Expr, Sequence[Expr]], allowed: set[Expr], found: _Found) -> _Found | None:
@@ -177,8 +184,8 @@ def _peeled(x: Expr, wanted: tuple[int, ...], scaled: bool = True) -> _Operand |
         if step is not None:
             x, factor = step[0], factor * step[1]
         elif _is(x, ops.transpose):
-            axes = tuple(x.attrs.axes[axis] for axis in axes)  # type: ignore[attr-defined]
-            x = x.args[0]  # type: ignore[attr-defined]
+            axes = tuple(_attrs(x).axes[axis] for axis in axes)
+            x = x.args[0]
         else:
             return best
 
@@ -187,7 +194,7 @@ def _scaled(expr: Expr) -> tuple[Expr, float] | None:
     """A product with a number, or a quotient by one: the other operand and the factor."""
     if _is(expr, ops.multiply, ops.divide):
         quotient = _is(expr, ops.divide)
-        for x, other in (expr.args,) if quotient else (expr.args, expr.args[::-1]):  # type: ignore[attr-defined]
+        for x, other in (expr.args,) if quotient else (expr.args, expr.args[::-1]):
             number = scalar_of(other)
             if number is not None and math.isfinite(number) and number and x.type == expr.type:
                 return x, 1 / float(number) if quotient else float(number)
@@ -197,11 +204,11 @@ def _scaled(expr: Expr) -> tuple[Expr, float] | None:
 def _masked(expr: Expr) -> tuple[Expr, Expr, float, bool] | None:
     """Scores, their mask, and the score where a mask of truth values is false, or true if it says what is hidden."""
     if _is(expr, ops.add):
-        for x, mask in (expr.args, expr.args[::-1]):  # type: ignore[attr-defined]
+        for x, mask in (expr.args, expr.args[::-1]):
             if x.type == expr.type and (_is(x, ops.matmul) or _scaled(x) is not None):
                 return x, mask, -math.inf, False
     if _is(expr, ops.where):
-        condition, yes, no = expr.args  # type: ignore[attr-defined]
+        condition, yes, no = expr.args
         for x, other, hides in ((yes, no, False), (no, yes, True)):
             fill = scalar_of(other)
             if fill is not None and x.type == expr.type:

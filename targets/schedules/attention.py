@@ -259,21 +259,20 @@ class _Attention:
             size = next(count for count in range(min(most, vectors, 4), 0, -1) if vectors % count == 0 or count <= 2)
             whole, rest = divmod(vectors, size)
             for first, height in pieces:
-                parts.append(
-                    serial(
-                        whole,
-                        lambda g, f=first, h=height: self._mix_tile(tile, inverse, f, h, g * (size * self.lanes), size, self.lanes),
-                        "part",
-                    )
-                )  # type: ignore[misc]
+                parts.append(self._mix_tiles(tile, inverse, (first, height), const(0), whole, size, self.lanes))
                 if rest:
                     parts.append(self._mix_tile(tile, inverse, first, height, const(whole * size * self.lanes), rest, self.lanes))
         left = self.value_width - vectors * self.lanes
-        for first, height in pieces if left else ():
-            parts.append(
-                serial(left, lambda e, f=first, h=height: self._mix_tile(tile, inverse, f, h, e + vectors * self.lanes, 1, 1), "lane")
-            )  # type: ignore[misc]
+        for piece in pieces if left else ():
+            parts.append(self._mix_tiles(tile, inverse, piece, const(vectors * self.lanes), left, 1, 1))
         return sequence(*parts)
+
+    def _mix_tiles(
+        self, tile: _Tile, inverse: tirx.Buffer, rows: tuple[int, int], column: Expr, count: int, vectors: int, lanes: int
+    ) -> tirx.Stmt:
+        """``count`` tiles side by side from ``column`` on."""
+        step = vectors * lanes
+        return serial(count, lambda g: self._mix_tile(tile, inverse, *rows, column + g * step, vectors, lanes), "part")
 
     def _mix_tile(self, tile: _Tile, inverse: tirx.Buffer, first: int, rows: int, column: Expr, vectors: int, lanes: int) -> tirx.Stmt:
         def weight(p: Expr, key: Expr) -> Expr:

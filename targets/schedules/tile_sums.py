@@ -28,9 +28,11 @@ QUAD = 4
 
 
 class Left(Protocol):
-    """Left elements of ``rows`` rows. ``unit`` steps are loaded together."""
+    """Left elements of ``rows`` rows."""
 
-    unit: int
+    @property
+    def unit(self) -> int:
+        """How many steps are loaded together."""
 
     def load(self, k: Expr) -> tuple[list[tirx.Stmt], Element]:
         """Loads steps [k, k + unit); the element of a row at a step of these, counted from 0."""
