@@ -267,10 +267,9 @@ def aten_unfold(b: Builder, x: Expr, dimension: int, size: int, step: int) -> Ex
         return b.reshape(x, (1,))
     axis = dimension % len(shape)
     count: Dim = b.shape[axis]
-    if not isinstance(count, int):
-        raise b.unsupported("unfold along an axis whose length is known only at run time")
-    places = [[i * step + j for j in range(size)] for i in range(count)]
-    windows = b.emit(ops.gather, x, b.constant(places, "int64"), axis=axis)
+    begins = b.reshape(b.emit(ops.arange, start=0, step=step, count=count, dtype="int64"), (count, 1))
+    places = b.emit(ops.add, begins, b.constant(list(range(size)), "int64"))
+    windows = b.emit(ops.gather, x, places, axis=axis)
     order = [i for i in range(len(shape) + 1) if i != axis + 1]
     return b.transpose(windows, [*order, axis + 1])
 

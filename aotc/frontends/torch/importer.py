@@ -123,7 +123,10 @@ def _listed(headline: str, problems: Mapping[str, list[str]]) -> str:
     for problem, places in sorted(problems.items()):
         shown = ", ".join(dict.fromkeys(places[:6])) + (f" and {len(places) - 6} more" if len(places) > 6 else "")
         lines.append(f"  {problem}: {len(places)} time{'s' if len(places) > 1 else ''}, at {shown}")
-    lines.append("Replace them in the module by operators that exist, or add a recipe to aotc/frontends/torch (see CONTRIBUTING).")
+    lines.append(
+        "Replace them in the module by operators that exist, define whole ones as custom operators (docs/custom_operators.md), "
+        "or add a recipe to aotc/frontends/torch (see CONTRIBUTING)."
+    )
     return "\n".join(lines)
 
 
@@ -164,11 +167,13 @@ class _Importer:
                     self._values[node] = self._user_input(node, spec) if spec.kind is InputKind.USER_INPUT else self._weight(node, spec)
                 except UnsupportedModel as error:
                     self.problems[str(error)].append(node.name)
-                    self._values[node] = None
+                    self._values[node] = self._stand_in(node.meta.get("val"))
 
     def _user_input(self, node: torch.fx.Node, spec: Any) -> Any:
         value = node.meta.get("val")
         if isinstance(value, torch.Tensor):
+            if value.is_complex():
+                raise UnsupportedModel("complex inputs: take a real tensor [.., 2] and begin with torch.view_as_complex of it")
             var = Var(node.name, TensorType(self.symbols.shape(value.shape), dtype_name(value.dtype)), node.name)
             self.params.append(var)
             return var
@@ -305,6 +310,7 @@ class _Importer:
             return [None if part is None else self._settled(b, part, m, node) for part, m in zip(parts, meta, strict=True)]
         if isinstance(result, Complex):
             return Complex(*(self._settled(b, part, of_parts(meta), node) for part in (result.real, result.imag)))
+        self.symbols.meet(meta.shape, shape_of(result))
         shape, dtype = self.symbols.shape(meta.shape), dtype_name(meta.dtype)
         if dtype == "bfloat16":
             result = b.cast(result, dtype)

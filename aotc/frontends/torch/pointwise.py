@@ -221,7 +221,11 @@ def aten_copy(b: Builder, x: Expr, source: Expr, non_blocking: bool = False) -> 
 
 
 def aten_sign(b: Builder, x: Expr) -> Expr:
-    return x if dtype_of(x) == "bool" else b.emit(ops.sign, x)
+    """A NaN has the sign 0, other than in ONNX."""
+    dtype = dtype_of(x)
+    if dtype == "bool":
+        return x
+    return b.emit(ops.sign, b.emit(ops.where, b.emit(ops.isnan, x), b.constant(0, dtype), x) if is_float(dtype) else x)
 
 
 def aten_abs(b: Builder, x: Expr) -> Expr:

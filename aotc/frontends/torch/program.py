@@ -80,7 +80,7 @@ def is_check(node: torch.fx.Node) -> bool:
 
 def _export(module: torch.nn.Module, args: Sequence[Any] | None, kwargs: Mapping[str, Any] | None, dynamic_shapes: Any) -> ExportedProgram:
     if args is None and not kwargs:
-        raise InvalidOption("a module needs example arguments: import_torch(module, (torch.randn(1, 3, 224, 224),))")
+        raise InvalidOption("a module needs example arguments, as in args=(torch.randn(1, 3, 224, 224),)")
     positional = tuple(args or ()) if args is None or isinstance(args, (tuple, list)) else (args,)
     positional, kwargs = _distinct((positional, dict(kwargs or {})))
     with _eval_mode(module), torch.no_grad(), _quiet(), WholeLayers():

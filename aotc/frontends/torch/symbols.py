@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from fractions import Fraction
 from typing import Any
 
@@ -89,6 +89,13 @@ class SymbolTable:
         self._cache[symbol] = dims.symbol(self._unbacked_name(name), lower, min(limits) if limits else None)
         return self._cache[symbol]
 
+    def meet(self, sizes: Sequence[Any], shape: Sequence[Dim]) -> None:
+        """A size for which torch made a symbol, and which no node defines, is what it is here, as for ``x[:n.item()]``."""
+        for size, dim in zip(sizes, shape, strict=False):  # ranks that differ are an error of the recipe, told later
+            symbol = size.node.expr if isinstance(size, torch.SymInt) else None
+            if symbol is not None and symbol.is_Symbol and symbol_is_type(symbol, SymT.UNBACKED_INT):
+                self._cache.setdefault(symbol, dim)
+
     def _unbacked_name(self, name: str) -> str:
         while name in self._names.values():
             name += "_"
@@ -137,9 +144,10 @@ BINARY: dict[str, Callable[[Dim, Dim], Dim]] = {
 
 
 def _lower(value: Any) -> int:
-    """torch traces with sizes of 2 or more and says 0 where nothing is known: a dynamic dim is then at least 1."""
-    low = value.lower
-    return max(int(low), 1) if low.is_Integer else 1
+    """torch traces with sizes of 2 or more. Where it knows no more it says 0 or, of Dim.DYNAMIC and Dim.AUTO, 2, and what it
+    exported takes 1 all the same: a dynamic dim is then at least 1."""
+    low = int(value.lower) if value.lower.is_Integer else 1
+    return low if low > 2 else 1
 
 
 def _upper(value: Any) -> int | None:

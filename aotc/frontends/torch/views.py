@@ -154,7 +154,7 @@ def aten_flip(b: Builder, x: Expr, axes: Sequence[int]) -> Expr:
     if not turned or not rank_of(x):
         return x
     shape = shape_of(x)
-    begins = tuple(dims.maximum(dim - 1, 0) if i in turned else 0 for i, dim in enumerate(shape))
+    begins = tuple(dim - 1 if i in turned else 0 for i, dim in enumerate(shape))
     ends = tuple(-1 if i in turned else dim for i, dim in enumerate(shape))
     return b.emit(ops.slice_, x, begins=begins, ends=ends, steps=tuple(-1 if i in turned else 1 for i in range(len(shape))))
 
