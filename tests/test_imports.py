@@ -24,7 +24,13 @@ ALLOWED: dict[str, set[str]] = {
     "aotc.runtime": set(),
 }
 BASE = {"aotc.errors", "aotc.version", "aotc.cache_dir", "aotc.knobs"}
-TOP = ("aotc.cli", "aotc.tuning", "aotc.comparison", "aotc.entry_points", "aotc.onnx_backend")  # stand above all layers, beside aotc.compiler
+TOP = (
+    "aotc.cli",
+    "aotc.tuning",
+    "aotc.comparison",
+    "aotc.entry_points",
+    "aotc.onnx_backend",
+)  # stand above all layers, beside aotc.compiler
 HEAVY = {
     "tvm": {"aotc.lowering", "aotc.targets.schedules"},
     "torch": {"aotc.frontends"},
