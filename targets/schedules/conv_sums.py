@@ -179,7 +179,7 @@ class DenseSums(_Sums):
                 return -(-((pixels - 1) * row.stride + (row.kernel - 1) * row.dilation + 1) * channels // self.lanes)
 
             return Step(packed, packed, row.kernel * channels, True)
-        return Step(self.columns, lambda pixels: max(pixels, self.columns(pixels) // row.stride), row.kernel * self.lanes, True)
+        return Step(self.columns, lambda pixels: max(pixels, self.columns(pixels) - (row.stride > 1)), row.kernel * self.lanes, True)
 
     def added(self, sums: tirx.Buffer, n: Expr, group: Expr, blocks: int, outer: list[Expr], place: Place) -> tirx.Stmt:
         """Adds all products of a tile to ``sums[blocks, width, block]``."""
