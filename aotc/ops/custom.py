@@ -7,6 +7,7 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from importlib.machinery import SourceFileLoader
 from pathlib import Path
 from typing import Any
 
@@ -145,11 +146,12 @@ def load_operators(path: str | os.PathLike[str]) -> list[CustomOperator]:
     path = Path(path)
     if not path.is_file():
         raise InvalidOption(f"there is no file {str(path)!r} with custom operators")
-    spec = importlib.util.spec_from_file_location(path.stem, path)
-    assert spec is not None and spec.loader is not None
+    loader = SourceFileLoader(path.stem, str(path))  # whatever the file's name ends in
+    spec = importlib.util.spec_from_loader(path.stem, loader)
+    assert spec is not None
     module = importlib.util.module_from_spec(spec)
     try:
-        spec.loader.exec_module(module)
+        loader.exec_module(module)
     except InvalidOption:
         raise
     except Exception as error:  # the user's own file may raise anything

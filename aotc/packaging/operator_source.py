@@ -17,7 +17,7 @@ from aotc.ir.expr import Call, Function
 from aotc.ir.types import TensorType, flatten, storage_dtype
 from aotc.lowering import kernel_cache
 from aotc.lowering.compiled import CompiledFunction, CompiledKernel
-from aotc.lowering.identity import function_label
+from aotc.lowering.identity import function_label, source_digest
 from aotc.lowering.object_file import ALLOWED_SYMBOLS, defined_symbols, outside_symbols
 from aotc.ops.custom import CustomOpDef
 from aotc.packaging.toolchain import ARCHITECTURE_FLAGS, COMMON_FLAGS, ZigToolchain
@@ -59,7 +59,9 @@ def _compile(function: Function, target: Target, tools: ZigToolchain) -> Compile
         body = f'#include "{HEADER}"\n{before}#include "{node.op.source.name}"\n{after}'
         unit.write_text(body.replace("@SYMBOL@", "aotc_kernel"))
         expanded = _run(tools, unit, Path(folder) / "expanded.i", [*flags, "-E", "-P"], what)
-        key = hashlib.sha256(repr((tools.identity, cpu, COMMON_FLAGS, expanded, dims, numbers)).encode()).hexdigest()
+        tasks = _tasks(node, args, what)
+        known = (tools.identity, cpu, COMMON_FLAGS, expanded, dims, numbers, tasks, results, source_digest())
+        key = hashlib.sha256(repr(known).encode()).hexdigest()
         if (found := kernel_cache.load(key)) is not None:
             return found
         symbol = f"{function_label(function)}_{key[:16]}"
@@ -67,7 +69,7 @@ def _compile(function: Function, target: Target, tools: ZigToolchain) -> Compile
         code = _run(tools, unit, Path(folder) / "operator.o", flags, what)
     _check(code, symbol, what)
     operands = (*(("input", number) for number in numbers), *(("output", number) for number in range(len(results))))
-    kernel = CompiledKernel(symbol, code, operands, len(results), dims, _tasks(node, args, what), results[0].size)
+    kernel = CompiledKernel(symbol, code, operands, len(results), dims, tasks, results[0].size)
     compiled = CompiledFunction((kernel,))
     kernel_cache.store(key, compiled)
     return compiled

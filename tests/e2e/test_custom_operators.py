@@ -152,6 +152,25 @@ def test_the_cache_knows_what_a_source_includes(tmp_path: Path) -> None:
         np.testing.assert_array_equal(small.run(model, {"x": x}, tmp_path, operators=[operator])["y"], x * np.float32(factor))
 
 
+def test_the_cache_knows_the_tasks_of_a_source(tmp_path: Path) -> None:
+    """The same C cut into other parts: the first writes one row only."""
+    source = tmp_path / "rows.c"
+    source.write_text(
+        """#include "aotc_operator.h"
+        int32_t aotc_operator(const aotc_tensor *in, const aotc_tensor *out, int32_t begin, int32_t end)
+        {
+            int64_t units = in->shape[1];
+            for (int64_t i = begin * units; i < end * units; i++) ((float *)out->data)[i] = ((aotc_input0 *)in->data)[i] * 2;
+            return 0;
+        }"""
+    )
+    model, x = of_example([Node("rows", ["x"], ["y"], domain="example")], {}, 2), noise(2, 24)
+    for rows in (1, 2):
+        operator = aotc.CustomOperator("example::rows", lambda x: x, source=source, tasks=lambda x, rows=rows: rows)
+        answer = small.run(model, {"x": x}, tmp_path, operators=[operator])["y"]
+        np.testing.assert_array_equal(answer[:rows], 2 * x[:rows])
+
+
 def test_attributes_are_constants_in_c(tmp_path: Path) -> None:
     source = tmp_path / "attributes.c"
     source.write_text(
@@ -247,6 +266,9 @@ def test_definitions_that_cannot_be(tmp_path: Path) -> None:
     (tmp_path / "none.py").write_text("x = 1\n")
     with pytest.raises(InvalidOption, match="defines no"):
         load_operators(tmp_path / "none.py")
+    (tmp_path / "notes.txt").write_text("no Python\n")
+    with pytest.raises(InvalidOption, match="cannot be run: SyntaxError"):
+        load_operators(tmp_path / "notes.txt")
 
 
 def test_an_operator_of_onnx_can_be_replaced(tmp_path: Path) -> None:
