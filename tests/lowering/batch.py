@@ -14,7 +14,6 @@ from typing import Any
 import numpy as np
 
 from aotc import targets
-from aotc.errors import BuildError
 from aotc.ir.dims import Dim, DimExpr, evaluate
 from aotc.ir.expr import Function, Var
 from aotc.ir.types import SMALL, TensorType, bits_of
