@@ -82,7 +82,8 @@ def compile_function(
     for i, (nest, name, body) in enumerate(zip(nests, symbols, lowered, strict=True)):
         both = in_place is not None and in_place in nest.buffers and inputs in nest.buffers
         dropped = nest.buffers.index(in_place) if both else None
-        final, dims = _with_c_signature(_lower_loops(body, llvm), scope, dropped)
+        over = nest.buffers.index(inputs) if both else None
+        final, dims = _with_c_signature(_lower_loops(body, llvm), scope, dropped, over)
         object_code = _object_code(final, name, llvm)
         work = flops if i == len(nests) - 1 else 0
         passed = tuple(operands[number] for position, number in enumerate(nest.buffers) if position != dropped)
@@ -182,13 +183,13 @@ def _large_buffers(body: tirx.stmt.Stmt) -> list[str]:
     return found
 
 
-def _with_c_signature(func: tirx.PrimFunc, scope: DimScope, dropped: int | None) -> tuple[tirx.PrimFunc, tuple[Dim, ...]]:
+def _with_c_signature(func: tirx.PrimFunc, scope: DimScope, dropped: int | None, over: int | None) -> tuple[tirx.PrimFunc, tuple[Dim, ...]]:
     """The function over plain pointers, the dims that it uses, and its task range. The buffer numbered ``dropped`` has no
-    pointer of its own: it is the last buffer, which is written in place (pointers are declared free of aliases)."""
+    pointer of its own: it is that numbered ``over``, which is written in place (pointers are declared free of aliases)."""
     begin, end = FIRST_TASK, tirx.Var("end", "int32")
     pointers = [tirx.Var(f"{buffer.name}_ptr", tvm.ir.PointerType(tvm.ir.PrimType(buffer.dtype))) for buffer in func.params]
-    if dropped is not None:
-        pointers[dropped] = pointers[-1]
+    if dropped is not None and over is not None:
+        pointers[dropped] = pointers[over]
     decls = [tirx.DeclBuffer(buffer, data=pointer) for buffer, pointer in zip(func.params, pointers, strict=True)]
     alone = _parallel_loops(func.body) == 1
     body = tirx.SeqStmt([*decls, _over_tasks(func.body, begin, end, alone), tirx.Return(tirx.IntImm("int32", 0))])

@@ -52,3 +52,16 @@ def test_matmul(rows: int, columns: int) -> None:
     params = [var(name, "float32", *array.shape) for name, array in zip("abr", arrays, strict=True)]
     result = over_the_last(ops.add(ops.matmul(params[0], params[1]), params[2]), params, arrays)
     agrees(result, arrays[0].astype(np.float64) @ arrays[1] + arrays[2])
+
+
+def test_a_product_in_parts_of_its_depth() -> None:
+    """The kernel writes unfinished sums to scratch and the result over the operand."""
+    x, w = RNG.standard_normal((45, 6000), np.float32), RNG.standard_normal((40, 6000), np.float32)
+    other = RNG.standard_normal((45, 40), np.float32)
+    packed = np.zeros((48, 6000), np.float32)
+    packed[:40] = w
+    arrays = [x, np.ascontiguousarray(packed.reshape(3, 16, 6000).transpose(0, 2, 1)), other]
+    params = [var(name, "float32", *array.shape) for name, array in zip("xwr", arrays, strict=True)]
+    result = over_the_last(ops.add(ops.packed_dense(params[0], params[1], units=40), params[2]), params, arrays)
+    reference = x.astype(np.float64) @ w.T + other
+    assert np.abs(result - reference).max() <= 1e-5 * np.abs(reference).max()
