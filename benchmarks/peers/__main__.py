@@ -143,6 +143,7 @@ def main(
         session = Session(Place(folder), results, present, chosen(models, dict(MODELS), "model"), counts, progress)
         if Step.setup in todo:
             session.set_up()
+            session.results.write(results)
         for model in session.models if todo & {Step.build, Step.measure} else ():
             for count in counts:
                 told = session.build(model, count, build_limit)

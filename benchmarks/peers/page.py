@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Sequence
 
 from benchmarks.peers.engines import ENGINES, OURS
@@ -188,4 +189,7 @@ def _failures(results: Results) -> list[str]:
 
 
 def _plain(reason: str) -> str:
-    return f"`{reason.replace('`', chr(39))}`" if any(character in reason for character in "<>_*[]|") else reason
+    """Short, and without the folders of the machine where it happened."""
+    text = re.sub(r"/(?:[\w.+-]+/)+(?=[\w.+-]+)", "", reason)
+    text = text if len(text) <= 160 else f"{text[:160]} ..."
+    return f"`{text.replace('`', chr(39))}`" if any(character in text for character in "<>_*[]|") else text
