@@ -178,7 +178,7 @@ def test_a_board_that_lacks_instructions(tmp_path: Path) -> None:
 @pytest.fixture(scope="module")
 def runner(tmp_path_factory: pytest.TempPathFactory) -> Path:
     made = tmp_path_factory.mktemp("runner") / "aotc_run"
-    ZigToolchain(HOST.triple, HOST.glibc).build_program(qemu.SOURCES, made, ["-O2", f"-I{RUNTIME}", f"-I{qemu.ROOT / 'cross' / 'runner'}"])
+    ZigToolchain(HOST.triple, HOST.glibc).build_program(qemu.SOURCES, made, ["-O2", f"-I{RUNTIME}", f"-I{qemu.RUNNER}"])
     return made
 
 
@@ -230,11 +230,9 @@ int main(int count, char **paths) {
 
 def test_npy_files(tmp_path: Path) -> None:
     (tmp_path / "npy.c").write_text(NPY)
-    sources = [str(tmp_path / "npy.c"), str(qemu.ROOT / "cross" / "runner" / "aotc_npy.c")]
+    sources = [str(tmp_path / "npy.c"), str(qemu.RUNNER / "aotc_npy.c")]
     flags = SANITIZERS if shutil.which("gcc") else []
-    run_tool(
-        [*compiler(), "-std=c11", *flags, f"-I{RUNTIME}", f"-I{qemu.ROOT / 'cross' / 'runner'}", *sources, "-o", str(tmp_path / "npy")]
-    )
+    run_tool([*compiler(), "-std=c11", *flags, f"-I{RUNTIME}", f"-I{qemu.RUNNER}", *sources, "-o", str(tmp_path / "npy")])
 
     def there_and_back(path: Path) -> subprocess.CompletedProcess[str]:
         return subprocess.run([str(tmp_path / "npy"), str(path), str(tmp_path / "out.npy")], capture_output=True, text=True, check=False)
