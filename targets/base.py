@@ -7,10 +7,58 @@ from dataclasses import dataclass, field
 JETPACK_GLIBC = {"4.6": (2, 27), "5.1": (2, 31), "6.1": (2, 35), "6.2": (2, 35), "7.0": (2, 39), "7.1": (2, 39), "7.2": (2, 39)}
 """The C library of each JetPack: Ubuntu 18.04, 20.04, 22.04 and 24.04 (NVIDIA's JetPack archive)."""
 
+CUDA_PTX = {(10, 2): (6, 5), (11, 4): (7, 4), (11, 8): (7, 8), (12, 6): (8, 5), (13, 0): (9, 0), (13, 2): (9, 2)}
+"""The newest PTX that the driver of a CUDA release reads (PTX ISA, release notes)."""
+
+JETPACK_CUDA = {"4.6": (10, 2), "5.1": (11, 4), "6.1": (12, 6), "6.2": (12, 6), "7.0": (13, 0), "7.1": (13, 0), "7.2": (13, 2)}
+"""The CUDA release of each JetPack (NVIDIA's JetPack archive)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Gpu:
+    """The GPU of a target.
+
+    ``sm`` are the compute capabilities that a file gets machine code for (87 for sm_87); capabilities are those that all of them have.
+    ``cuda`` is the CUDA release whose driver runs the file. ``shared_bytes`` is the shared memory that a block can ask for,
+    ``registers`` how many 32-bit registers it may use. ``memory_gbs`` (GB/s) and ``clock_ghz`` are rough figures, from which times are
+    estimated; ``multiprocessors`` is how many blocks run side by side at least.
+    """
+
+    sm: tuple[int, ...]
+    cuda: tuple[int, int]
+    multiprocessors: int
+    shared_bytes: int
+    registers: int
+    memory_gbs: float
+    clock_ghz: float
+
+    @property
+    def tensor_types(self) -> frozenset[str]:
+        """The element types that tensor cores multiply."""
+        oldest = min(self.sm)
+        halves = {"float16"} if oldest >= 70 else set()
+        integers = {"int8", "uint8"} if oldest >= 72 else set()
+        return frozenset(halves | integers | ({"bfloat16", "tfloat32"} if oldest >= 80 else set()))
+
+    @property
+    def async_copy(self) -> bool:
+        """Whether global memory can be copied to shared memory while threads go on (cp.async)."""
+        return min(self.sm) >= 80
+
+    @property
+    def dot_product(self) -> bool:
+        """Whether one instruction adds four products of bytes (dp4a)."""
+        return min(self.sm) >= 61 and 62 not in self.sm
+
+    @property
+    def ptx_isa(self) -> tuple[int, int]:
+        """The newest PTX that the driver reads."""
+        return CUDA_PTX[self.cuda]
+
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """A CPU and its system.
+    """A CPU and its system, with its GPU if it has one that code can be made for.
 
     ``mcpu`` and ``features`` are LLVM's names; ``features`` are what the CPU has beyond its architecture's base, whether or
     not ``mcpu`` implies it. ``vector_bits`` and ``vector_registers`` describe the widest vectors that code should use.
@@ -36,6 +84,7 @@ class Target:
     jetpack: str | None = field(default=None)
     multiply_adds: int = 2
     memory_bytes: float = 5.0
+    gpu: Gpu | None = None
 
     @property
     def architecture(self) -> str:

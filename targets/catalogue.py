@@ -6,7 +6,7 @@ from dataclasses import replace
 from functools import lru_cache
 
 from aotc.errors import InvalidOption
-from aotc.targets.base import JETPACK_GLIBC, Target
+from aotc.targets.base import JETPACK_CUDA, JETPACK_GLIBC, Target
 from aotc.targets.generic import GENERIC
 from aotc.targets.host import detect
 from aotc.targets.jetson import BOARDS
@@ -29,7 +29,8 @@ def get(name: str, jetpack: str | None = None) -> Target:
     if jetpack not in target.jetpacks:
         choices = ", ".join(target.jetpacks) or "none: it is no Jetson"
         raise InvalidOption(f"target {name} does not run JetPack {jetpack!r}; it can be {choices}")
-    return replace(target, jetpack=jetpack, glibc=JETPACK_GLIBC[jetpack])
+    gpu = replace(target.gpu, cuda=JETPACK_CUDA[jetpack]) if target.gpu is not None else None
+    return replace(target, jetpack=jetpack, glibc=JETPACK_GLIBC[jetpack], gpu=gpu)
 
 
 @lru_cache(maxsize=1)

@@ -133,3 +133,27 @@ def test_the_disassembler_sees_what_a_cpu_lacks(tmp_path: Path) -> None:
     )
     command = [str(DISASSEMBLER), "-d", "--triple=aarch64-linux-gnu", "--mcpu=cortex-a57", str(path)]
     assert "<unknown>" in subprocess.run(command, check=True, capture_output=True, text=True).stdout
+
+
+# name: compute capability, CUDA and PTX of the default JetPack, tensor-core types, asynchronous copies, shared memory in KB
+GPU_FACTS = {
+    "jetson-nano": (53, (10, 2), (6, 5), "", False, 48),
+    "jetson-tx2": (62, (10, 2), (6, 5), "", False, 48),
+    "jetson-xavier": (72, (11, 4), (7, 4), "float16 int8 uint8", False, 96),
+    "jetson-orin": (87, (12, 6), (8, 5), "float16 bfloat16 tfloat32 int8 uint8", True, 163),
+    "jetson-thor": (110, (13, 0), (9, 0), "float16 bfloat16 tfloat32 int8 uint8", True, 227),
+}
+
+
+@pytest.mark.parametrize("name", GPU_FACTS)
+def test_gpus(name: str) -> None:
+    sm, cuda, ptx, tensor_types, async_copy, shared = GPU_FACTS[name]
+    gpu = targets.get(name).gpu
+    assert gpu is not None
+    assert (gpu.sm, gpu.cuda, gpu.ptx_isa, gpu.async_copy, gpu.shared_bytes >> 10) == ((sm,), cuda, ptx, async_copy, shared)
+    assert gpu.tensor_types == frozenset(tensor_types.split())
+
+
+def test_the_cuda_release_follows_the_jetpack() -> None:
+    gpu = targets.get("jetson-orin", "5.1").gpu
+    assert gpu is not None and gpu.cuda == (11, 4)
