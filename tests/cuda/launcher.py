@@ -1,0 +1,99 @@
+"""CUDA's driver API from Python: enough to run a kernel on arrays. Works with the software driver and with a real one."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Sequence
+from pathlib import Path
+from types import TracebackType
+
+import numpy as np
+
+Dims = tuple[int, int, int]
+Argument = np.ndarray | int | float
+
+
+class CudaError(Exception):
+    """A call of the driver that failed: its name, the error's name and number."""
+
+    def __init__(self, call: str, name: str, number: int) -> None:
+        super().__init__(f"{call}: {name} ({number})")
+        self.name = name
+
+
+class Device:
+    """The first device of a driver library, with its primary context current. Close it, or use ``with``."""
+
+    def __init__(self, library: Path | str) -> None:
+        self.cuda = ctypes.CDLL(str(library))
+        self._stream = ctypes.c_void_p()
+        device = ctypes.c_int()
+        context = ctypes.c_void_p()
+        self.call("cuInit", 0)
+        self.call("cuDeviceGet", ctypes.byref(device), 0)
+        self.call("cuDevicePrimaryCtxRetain", ctypes.byref(context), device)
+        self.call("cuCtxPushCurrent_v2", context)
+        self.call("cuStreamCreate", ctypes.byref(self._stream), 1)
+
+    def __enter__(self) -> Device:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self.close()
+
+    def close(self) -> None:
+        self.cuda.cuStreamDestroy_v2(self._stream)
+        self.call("cuCtxPopCurrent_v2", None)
+        self.call("cuDevicePrimaryCtxRelease_v2", 0)
+
+    def call(self, name: str, *arguments: object) -> None:
+        """Raises CudaError where the function does not return 0."""
+        status = getattr(self.cuda, name)(*arguments)
+        if status:
+            text = ctypes.c_char_p()
+            self.cuda.cuGetErrorName(status, ctypes.byref(text))
+            raise CudaError(name, (text.value or b"unknown error").decode(), status)
+
+    def attribute(self, number: int) -> int:
+        value = ctypes.c_int()
+        self.call("cuDeviceGetAttribute", ctypes.byref(value), number, 0)
+        return value.value
+
+    def run(self, cubin: bytes, kernel: str, grid: Dims, block: Dims, arguments: Sequence[Argument], shared_bytes: int = 0) -> list[np.ndarray]:
+        """Launches once. Arrays are copied to memory of their own and back; integers are int32, floats float32.
+
+        Returns the arrays among the arguments, in order, as the kernel has left them. Raises CudaError.
+        """
+        module, function = ctypes.c_void_p(), ctypes.c_void_p()
+        self.call("cuModuleLoadData", ctypes.byref(module), cubin)
+        self.call("cuModuleGetFunction", ctypes.byref(function), module, kernel.encode())
+        if shared_bytes > 48 << 10:
+            self.call("cuFuncSetAttribute", function, 8, shared_bytes)
+        values = [self._value(argument) for argument in arguments]
+        pointers = (ctypes.c_void_p * len(values))(*[ctypes.addressof(value) for value in values])
+        try:
+            self.call("cuLaunchKernel", function, *grid, *block, shared_bytes, self._stream, pointers, None)
+            self.call("cuStreamSynchronize", self._stream)
+            return [self._back(array, value) for array, value in zip(arguments, values, strict=True) if isinstance(array, np.ndarray)]
+        finally:
+            for array, value in zip(arguments, values, strict=True):
+                if isinstance(array, np.ndarray) and array.size:
+                    self.cuda.cuMemFree_v2(value)
+            self.cuda.cuModuleUnload(module)
+
+    def _value(self, argument: Argument) -> ctypes.c_uint64 | ctypes.c_int32 | ctypes.c_float:
+        if isinstance(argument, np.ndarray):
+            pointer = ctypes.c_uint64()
+            if argument.size:
+                array = np.ascontiguousarray(argument)
+                self.call("cuMemAlloc_v2", ctypes.byref(pointer), ctypes.c_size_t(array.nbytes))
+                self.call("cuMemcpyHtoDAsync_v2", pointer, ctypes.c_void_p(array.ctypes.data), ctypes.c_size_t(array.nbytes), self._stream)
+            return pointer
+        return ctypes.c_int32(argument) if isinstance(argument, int) else ctypes.c_float(argument)
+
+    def _back(self, array: np.ndarray, pointer: object) -> np.ndarray:
+        result = np.empty(array.shape, array.dtype)
+        if array.size:
+            self.call("cuMemcpyDtoHAsync_v2", ctypes.c_void_p(result.ctypes.data), pointer, ctypes.c_size_t(array.nbytes), self._stream)
+            self.call("cuStreamSynchronize", self._stream)
+        return result
