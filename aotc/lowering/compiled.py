@@ -35,10 +35,37 @@ class CompiledKernel:
 
 
 @dataclass(frozen=True, slots=True)
-class CompiledFunction:
-    """Kernels to run one after another. ``scratch`` tensors carry values from one kernel or stage to the next. ``choices`` are
-    what the schedule could choose between: names, each with the texts of its options in the order of their estimated time."""
+class CudaKernel:
+    """CUDA code of ``__global__ void symbol(T *x operands, int32_t x dims)``, launched as ``grid`` blocks of ``block`` threads.
 
-    kernels: tuple[CompiledKernel, ...]
+    ``source`` is the CUDA C of one translation unit that holds this kernel alone; ``cubins`` are what it became, by compute
+    capability (87 for sm_87). ``shared_bytes`` are dynamic shared memory. The last ``outputs`` operands are written.
+    """
+
+    symbol: str
+    source: str
+    cubins: tuple[tuple[int, bytes], ...]
+    operands: tuple[Operand, ...]
+    outputs: int
+    grid: tuple[Dim, Dim, Dim]
+    block: tuple[int, int, int]
+    dims: tuple[Dim, ...] = ()
+    shared_bytes: int = 0
+    flops: Dim = 0
+
+
+@dataclass(frozen=True, slots=True)
+class CompiledFunction:
+    """Kernels to run one after another, all of the CPU or all of the GPU. ``scratch`` tensors carry values from one kernel or stage
+    to the next. ``choices`` are what the schedule could choose between: names, each with the texts of its options in the order of
+    their estimated time. ``not_on_cuda`` says why the kernels are the CPU's although the GPU's were asked for."""
+
+    kernels: tuple[CompiledKernel, ...] | tuple[CudaKernel, ...]
     scratch: tuple[TensorType, ...] = ()
     choices: tuple[tuple[str, tuple[str, ...]], ...] = ()
+    not_on_cuda: str = ""
+
+    @property
+    def on_device(self) -> bool:
+        """Whether the GPU runs it."""
+        return any(isinstance(kernel, CudaKernel) for kernel in self.kernels)

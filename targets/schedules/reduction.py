@@ -117,7 +117,7 @@ class ReductionCode:
 
     def element(self, env: Env) -> tirx.Stmt:
         """One element of the result."""
-        return self._along_reduced(env) if self.vector_axis == "reduced" else self._in_order(env)
+        return self._along_reduced(env) if self.vector_axis == "reduced" else self.in_order(env)
 
     def range(self, env: Env, low: Expr, extent: Expr) -> tirx.Stmt:
         """Elements [low, low + extent) of the last axis: blocks of vectors, vectors, elements."""
@@ -128,7 +128,7 @@ class ReductionCode:
             return self._vectors({**env, inner: start}, inner, start, count)
 
         def rest(start: Expr) -> Expr:
-            return self._in_order({**env, inner: start})
+            return self.in_order({**env, inner: start})
 
         size = known(extent)
         if size is not None and size < block:
@@ -152,32 +152,32 @@ class ReductionCode:
 
         def step(reduced: list[Expr]) -> tirx.Stmt:
             at = _with(env, self.code.reduction, reduced)
-            return lanewise(lambda j: self._update(held, parts, j, {**at, inner: start + j}))
+            return lanewise(lambda j: self.update(held, parts, j, {**at, inner: start + j}))
 
         return sequence(
             [
                 *map(tirx.AllocBuffer, [*held, *parts]),
-                lanewise(lambda j: self._initial(held, j)),
+                lanewise(lambda j: self.initial(held, j)),
                 nest([axis.extent for axis in self.code.reduction], step),
-                lanewise(lambda j: self._finish(held, j, {**env, inner: start + j})),
+                lanewise(lambda j: self.finish(held, j, {**env, inner: start + j})),
             ]
         )
 
-    def _in_order(self, env: Env) -> tirx.Stmt:
+    def in_order(self, env: Env) -> tirx.Stmt:
         held, parts, first = [_local(str(out.dtype), 1) for out in self.stage.outputs], self.steps.temporaries(1), const(0)
         reduced = self.code.reduction
-        body = nest([axis.extent for axis in reduced], lambda k: self._update(held, parts, first, _with(env, reduced, k)))
-        return sequence([*map(tirx.AllocBuffer, [*held, *parts]), self._initial(held, first), body, self._finish(held, first, env)])
+        body = nest([axis.extent for axis in reduced], lambda k: self.update(held, parts, first, _with(env, reduced, k)))
+        return sequence([*map(tirx.AllocBuffer, [*held, *parts]), self.initial(held, first), body, self.finish(held, first, env)])
 
-    def _held(self, buffer: tirx.Buffer, at: Expr, which: int = 0) -> Expr:
+    def held(self, buffer: tirx.Buffer, at: Expr, which: int = 0) -> Expr:
         return read(buffer, at, str(self.stage.outputs[which].dtype))
 
-    def _initial(self, held: Sequence[tirx.Buffer], at: Expr) -> tirx.Stmt:
+    def initial(self, held: Sequence[tirx.Buffer], at: Expr) -> tirx.Stmt:
         return sequence([write(buffer, at, init) for buffer, init in zip(held, self.stage.inits, strict=True)])
 
-    def _update(self, held: Sequence[tirx.Buffer], parts: Sequence[tirx.Buffer], at: Expr, env: Env) -> tirx.Stmt:
+    def update(self, held: Sequence[tirx.Buffer], parts: Sequence[tirx.Buffer], at: Expr, env: Env) -> tirx.Stmt:
         """Applies one step. With several outputs all new values are computed before any is stored."""
-        current = [self._held(buffer, at, i) for i, buffer in enumerate(held)]
+        current = [self.held(buffer, at, i) for i, buffer in enumerate(held)]
         known = {**env, **dict(zip(self.code.accumulators, current, strict=True))}
         statements, values = self.steps.emit(known, parts, at)
         if self.combiner:
@@ -187,8 +187,8 @@ class ReductionCode:
         stores = [write(b, at, name) for b, name in zip(held, names, strict=True)]
         return sequence([*statements, *bindings, *stores])
 
-    def _finish(self, held: Sequence[tirx.Buffer], at: Expr, env: Env) -> tirx.Stmt:
-        return sequence([self.code.store(i, env, self._held(buffer, at, i)) for i, buffer in enumerate(held)])
+    def finish(self, held: Sequence[tirx.Buffer], at: Expr, env: Env) -> tirx.Stmt:
+        return sequence([self.code.store(i, env, self.held(buffer, at, i)) for i, buffer in enumerate(held)])
 
     def _along_reduced(self, env: Env) -> tirx.Stmt:
         """Partial results in the lanes of vectors, and one for the tail; combined at the end in a fixed order."""
@@ -208,22 +208,22 @@ class ReductionCode:
             at = _with(env, outer, reduced)
             return vector_range(
                 const(0), inner.extent, width,
-                lambda s: lanewise(lambda j: self._update([wide], wide_parts, j, {**at, inner.var: s + j})),
-                lambda i: self._update([last], last_parts, const(0), {**at, inner.var: i}),
+                lambda s: lanewise(lambda j: self.update([wide], wide_parts, j, {**at, inner.var: s + j})),
+                lambda i: self.update([last], last_parts, const(0), {**at, inner.var: i}),
             )  # fmt: skip
 
         def fold(lane: Expr) -> tirx.Stmt:
-            return write(last, const(0), combine(self._held(last, const(0)), self._held(wide, lane)))
+            return write(last, const(0), combine(self.held(last, const(0)), self.held(wide, lane)))
 
         return sequence(
             [
                 *map(tirx.AllocBuffer, [wide, last, *wide_parts, *last_parts]),
-                lanewise(lambda j: self._initial([wide], j)),
-                self._initial([last], const(0)),
+                lanewise(lambda j: self.initial([wide], j)),
+                self.initial([last], const(0)),
                 nest([axis.extent for axis in outer], along),
                 *self._folded(wide, width, count),
                 loop(self.lanes, fold, ForKind.UNROLLED, "lane"),
-                self._finish([last], const(0), env),
+                self.finish([last], const(0), env),
             ]
         )
 
@@ -233,7 +233,7 @@ class ReductionCode:
         combine, lanes = self.combiner, self.lanes
 
         def add(u: int, lane: Expr) -> tirx.Stmt:
-            return write(wide, lane, combine(self._held(wide, lane), self._held(wide, lane + const(u * lanes))))
+            return write(wide, lane, combine(self.held(wide, lane), self.held(wide, lane + const(u * lanes))))
 
         return [lanes_loop(lanes, partial(add, u)) for u in range(1, count)]
 

@@ -118,7 +118,7 @@ def emit(program: Program, group: Group, later: set[tirx.Buffer]) -> tirx.Stmt:
         parts: list[tirx.Stmt] = [tirx.stmt.Bind(task, at_task)]
         parts += [tirx.AllocBuffer(buffer) for buffer in local]
         for stage in group.stages:
-            fixed = _env(leading, stage, row)
+            fixed = row_env(leading, stage, row)
             code = StageCode(program, stage, group.leading)
             parts.append(ReductionCode(code).row(fixed) if stage.reduction else elementwise.whole(code, fixed))
         return sequence(parts)
@@ -126,7 +126,7 @@ def emit(program: Program, group: Group, later: set[tirx.Buffer]) -> tirx.Stmt:
     return tasks_over(rows, work, body)
 
 
-def _env(leading: Sequence[Axis], stage: Stage, row: Expr) -> Mapping[tirx.Var, Expr]:
+def row_env(leading: Sequence[Axis], stage: Stage, row: Expr) -> Mapping[tirx.Var, Expr]:
     values = unravel(row, leading)
     return {own.var: values[axis.var] for axis, own in zip(leading, stage.axes, strict=False)}
 

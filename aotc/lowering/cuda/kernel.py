@@ -1,0 +1,86 @@
+"""A fused function to CUDA kernels: tensor expressions, launches, CUDA C, cubins."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from tvm import tirx
+from tvm_ffi.structural import structural_walk
+
+from aotc.ir.dims import Dim
+from aotc.ir.expr import Function
+from aotc.ir.types import TensorType
+from aotc.lowering.bits import over_bits
+from aotc.lowering.compiled import CompiledFunction, CudaKernel, Operand, Selection
+from aotc.lowering.cuda import nvrtc
+from aotc.lowering.cuda.source import cuda_source
+from aotc.lowering.identity import function_flops, function_key, function_label
+from aotc.lowering.kernel import anchor_of, check_sizes
+from aotc.lowering.scope import DimScope
+from aotc.lowering.tensors import tensor_graph
+from aotc.targets import Target
+from aotc.targets.base import Gpu
+from aotc.targets.schedules.choices import Choices
+from aotc.targets.schedules.cuda import Launch, launches_of
+from aotc.targets.schedules.cuda.work import Work
+
+
+@dataclass(frozen=True, slots=True)
+class NotOnCuda:
+    """No schedule applies; ``reason`` says why."""
+
+    reason: str
+
+
+def lower_function(function: Function, target: Target, selection: Selection | None = None) -> CompiledFunction | NotOnCuda:
+    """CUDA kernels for a primitive function, as ``aotc.lowering.kernel.lower_function`` gives machine code of the CPU.
+
+    Raises BuildError, which names the function's origin, where it cannot be lowered at all.
+    """
+    assert target.gpu is not None
+    check_sizes(function)
+    symbol = f"{function_label(function)}_{function_key(function, target, None, selection)[:16]}"
+    scope, choices = DimScope(), Choices(selection or {})
+    narrow = over_bits(function)
+    work = Work(tensor_graph(narrow, scope), scope, target, target.gpu, narrow, anchor_of(narrow), choices)
+    program, launches = launches_of(work)
+    inputs = len(function.params)
+    operands: list[Operand] = [("input", i) for i in range(inputs)]
+    operands += [("output", i) for i in range(len(program.params) - inputs)]
+    operands += [("scratch", i) for i in range(len(program.allocated))]
+    buffers = dict(zip([*program.params, *program.allocated], operands, strict=True))
+    kernels = []
+    for i, launch in enumerate(launches):
+        name = symbol if len(launches) == 1 else f"{symbol}_{i}"
+        flops = function_flops(function) if i == len(launches) - 1 else 0
+        kernels.append(_kernel(launch, buffers, scope, name, target.gpu, flops))
+    tensors = [TensorType(tuple(scope.dim(extent) for extent in buffer.shape), str(buffer.dtype)) for buffer in program.allocated]
+    return CompiledFunction(tuple(kernels), tuple(tensors), tuple(choices.offered.items()))
+
+
+def _kernel(launch: Launch, buffers: dict[tirx.Buffer, Operand], scope: DimScope, symbol: str, gpu: Gpu, flops: Dim) -> CudaKernel:
+    used = set(tirx.analysis.undefined_vars(launch.body)) | set(tirx.analysis.undefined_vars(tirx.Evaluate(launch.blocks)))
+    written = _written(launch)
+    order = [buffer for buffer in buffers if buffer in used and buffer not in written]
+    order += [buffer for buffer in buffers if buffer in used and buffer in written]
+    dims = [(var, dim) for var, dim in zip(scope.vars, scope.dims, strict=True) if var in used]
+    source = cuda_source(launch, order, [var for var, _ in dims], symbol, gpu)
+    return CudaKernel(
+        symbol=symbol,
+        source=source,
+        cubins=tuple((sm, nvrtc.cubin(source, symbol, sm, gpu.cuda)) for sm in gpu.sm),
+        operands=tuple(buffers[buffer] for buffer in order),
+        outputs=sum(buffer in written for buffer in order),
+        grid=(scope.dim(launch.blocks), 1, 1),
+        block=(launch.threads, 1, 1),
+        dims=tuple(dim for _, dim in dims),
+        shared_bytes=launch.shared_bytes,
+        flops=flops,
+    )
+
+
+def _written(launch: Launch) -> set[tirx.Buffer]:
+    """The buffers that a launch stores to: elements, or what it hands to a named function as the target."""
+    found: set[tirx.Buffer] = set(launch.written)
+    structural_walk(launch.body, (tirx.BufferStore, lambda store: found.add(store.buffer)))
+    return found
