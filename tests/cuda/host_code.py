@@ -14,7 +14,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from functools import lru_cache
+from functools import cache
 from pathlib import Path
 
 from aotc.cache_dir import cache_dir
@@ -109,12 +109,12 @@ def empty_cubin(sm: int, text: bytes = b"") -> bytes:
     return bytes(header) + digest + bytes(24)
 
 
-@lru_cache(maxsize=None)
+@cache
 def _engine_text() -> tuple[str, ...]:
     return tuple(path.read_text() for path in sorted((HERE / "engine").iterdir())) + _header_text()
 
 
-@lru_cache(maxsize=None)
+@cache
 def _header_text() -> tuple[str, ...]:
     return tuple(path.read_text() for path in sorted((HERE / "include").rglob("*.h")))
 
@@ -123,7 +123,7 @@ def _key(*parts: str) -> str:
     return hashlib.sha256("\0".join([*_compiler(), *parts]).encode()).hexdigest()[:32]
 
 
-@lru_cache(maxsize=None)
+@cache
 def _compiler() -> tuple[str, ...]:
     found = shutil.which("g++")
     return (found,) if found else (sys.executable, "-m", "ziglang", "c++")

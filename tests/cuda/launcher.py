@@ -14,11 +14,11 @@ Argument = np.ndarray | int | float
 
 
 class CudaError(Exception):
-    """A call of the driver that failed: its name, the error's name and number."""
+    """A call of the driver that failed: its name, the error's name and number, and what the software driver found."""
 
-    def __init__(self, call: str, name: str, number: int) -> None:
-        super().__init__(f"{call}: {name} ({number})")
-        self.name = name
+    def __init__(self, call: str, name: str, number: int, finding: str) -> None:
+        super().__init__(f"{call}: {name} ({number}) {finding}".rstrip())
+        self.name, self.finding = name, finding
 
 
 class Device:
@@ -52,14 +52,24 @@ class Device:
         if status:
             text = ctypes.c_char_p()
             self.cuda.cuGetErrorName(status, ctypes.byref(text))
-            raise CudaError(name, (text.value or b"unknown error").decode(), status)
+            raise CudaError(name, (text.value or b"unknown error").decode(), status, self._finding())
+
+    def _finding(self) -> str:
+        try:
+            function = self.cuda.software_cuda_finding
+        except AttributeError:  # a real driver
+            return ""
+        function.restype = ctypes.c_char_p
+        return function().decode()
 
     def attribute(self, number: int) -> int:
         value = ctypes.c_int()
         self.call("cuDeviceGetAttribute", ctypes.byref(value), number, 0)
         return value.value
 
-    def run(self, cubin: bytes, kernel: str, grid: Dims, block: Dims, arguments: Sequence[Argument], shared_bytes: int = 0) -> list[np.ndarray]:
+    def run(
+        self, cubin: bytes, kernel: str, grid: Dims, block: Dims, arguments: Sequence[Argument], shared_bytes: int = 0
+    ) -> list[np.ndarray]:
         """Launches once. Arrays are copied to memory of their own and back; integers are int32, floats float32.
 
         Returns the arrays among the arguments, in order, as the kernel has left them. Raises CudaError.

@@ -70,15 +70,16 @@ CUDA_FUNCTION cuModuleLoadData(void **handle, const void *image) {
   Entry entry;
   if (entry.status) return entry.status;
   if (!handle || !image) return CUDA_ERROR_INVALID_VALUE;
-  std::unique_ptr<LoadedModule> module;
+  LoadedModule *module = nullptr;
   Status status = load_module(image, module);
-  if (!status) *handle = module.release();
+  if (!status) *handle = module;
   return status;
 }
 
 CUDA_FUNCTION cuModuleUnload(void *handle) {
   Entry entry;
   if (entry.status) return entry.status;
+  if (!is_module(handle)) return CUDA_ERROR_INVALID_HANDLE;
   run_all();
   unload_module(static_cast<LoadedModule *>(handle));
   return context.error;
@@ -87,6 +88,7 @@ CUDA_FUNCTION cuModuleUnload(void *handle) {
 CUDA_FUNCTION cuModuleGetFunction(void **function, void *handle, const char *name) {
   Entry entry;
   if (entry.status) return entry.status;
+  if (!is_module(handle)) return CUDA_ERROR_INVALID_HANDLE;
   auto &functions = static_cast<LoadedModule *>(handle)->functions;
   auto it = functions.find(name);
   if (it == functions.end()) return CUDA_ERROR_NOT_FOUND;

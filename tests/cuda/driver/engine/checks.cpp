@@ -113,9 +113,11 @@ bool same_warp(Stamp stamp) {
   return other < MAX_THREADS && other / WARP == thread_number() / WARP;
 }
 
+bool same_thread(Stamp stamp) { return stamp >= block_start && (stamp & THREAD_MASK) == thread_number(); }
+
 // Whether nothing orders the access that left this stamp before the one now made by another thread.
 bool unordered(Stamp stamp, Stamp floor) {
-  if (stamp < floor || (stamp & THREAD_MASK) == thread_number()) return false;
+  if (stamp < floor || same_thread(stamp)) return false;
   if (stamp < block_start) return true;
   return stamp >= (same_warp(stamp) ? warp_start[thread_number() / WARP] : barrier_start);
 }
@@ -134,9 +136,9 @@ bool unordered(Stamp stamp, Stamp floor) {
 
 void note_read(Granule &granule, Stamp stamp, Stamp floor) {
   Stamp &first = granule.reads[0], &second = granule.reads[1];
-  if ((first & THREAD_MASK) == (stamp & THREAD_MASK) || first < floor) {
+  if (same_thread(first) || first < floor) {
     first = stamp;
-  } else if ((second & THREAD_MASK) == (stamp & THREAD_MASK) || second < floor || first < block_start) {
+  } else if (same_thread(second) || second < block_start) {
     second = stamp;
   } else if (same_warp(first)) {
     first = stamp;

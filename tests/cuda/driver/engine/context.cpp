@@ -27,28 +27,36 @@ Entry::Entry(bool needs_context) {
   if (!status && needs_context) status = current.empty() || !context.retained ? CUDA_ERROR_INVALID_CONTEXT : context.error;
 }
 
-// To stderr, and as a line of JSON to the file AOTC_SOFTWARE_CUDA_REPORT.
+namespace {
+
+// The line of the kernel's source, by binutils' addr2line; without it the place in the library.
+std::string line_of(const void *where) {
+  Dl_info info;
+  if (!where || !dladdr(where, &info)) return "";
+  char command[4200], line[4200];
+  const auto offset = static_cast<const char *>(where) - static_cast<const char *>(info.dli_fbase) - 1;
+  std::snprintf(command, sizeof command, "addr2line -i -e '%s' %#tx 2>/dev/null", info.dli_fname, offset);
+  FILE *tool = popen(command, "r");
+  bool found = false;
+  while (tool && !found && std::fgets(line, sizeof line, tool)) found = std::strstr(line, "kernel.cu:");
+  if (tool) pclose(tool);
+  if (!found) return std::string(", at ") + info.dli_fname + "+" + std::to_string(offset);
+  return std::string(", line ") + std::to_string(std::atoi(std::strrchr(line, ':') + 1));
+}
+
+}  // namespace
+
 void report(const Function &function, const Finding &finding) {
   const uint3 &block = function.module->record->state->block;
-  std::string where;
-  Dl_info info;
-  if (finding.where && dladdr(finding.where, &info)) {
-    char text[32];
-    std::snprintf(text, sizeof text, "+%#tx", static_cast<const char *>(finding.where) - static_cast<const char *>(info.dli_fbase));
-    where = info.dli_fname + std::string(text);
-  }
-  std::fprintf(stderr, "software CUDA: %s: kernel %s, block (%u,%u,%u): %s%s%s\n", finding.kind, function.kernel->name, block.x, block.y, block.z,
-               finding.text.c_str(), where.empty() ? "" : ", at ", where.c_str());
-  const char *path = std::getenv("AOTC_SOFTWARE_CUDA_REPORT");
-  if (FILE *file = path ? std::fopen(path, "a") : nullptr) {
-    std::fprintf(file, "{\"kind\": \"%s\", \"kernel\": \"%s\", \"block\": [%u, %u, %u], \"text\": \"%s\", \"where\": \"%s\"}\n", finding.kind,
-                 function.kernel->name, block.x, block.y, block.z, finding.text.c_str(), where.c_str());
-    std::fclose(file);
-  }
+  char text[256];
+  std::snprintf(text, sizeof text, "%s: kernel %s, block (%u,%u,%u): ", finding.kind, function.kernel->name, block.x, block.y, block.z);
+  context.finding = text + finding.text + line_of(finding.where);
+  std::fprintf(stderr, "software CUDA: %s\n", context.finding.c_str());
 }
 
 void end_context() {
   destroy_streams();
+  unload_all_modules();
   release_all();
   context.error = CUDA_SUCCESS;
 }
@@ -159,3 +167,6 @@ extern "C" __attribute__((visibility("default"))) unsigned long software_cuda_co
   if (!std::strcmp(what, "pinned_bytes")) return allocated_bytes(Place::pinned);
   return context.counters[what];
 }
+
+// For tests: what the last launch that failed was stopped for, in words.
+extern "C" __attribute__((visibility("default"))) const char *software_cuda_finding() { return context.finding.c_str(); }

@@ -16,6 +16,7 @@ struct Context {
   bool initialised = false;
   unsigned retained = 0;
   Status error = CUDA_SUCCESS;  // of a kernel: every call returns it from then on, as the real driver does
+  std::string finding;
   std::map<std::string, unsigned long> counters;
 };
 extern Context context;

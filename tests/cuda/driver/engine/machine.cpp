@@ -41,13 +41,12 @@ void complain(Status status, const char *kind, const Thread &thread, const std::
 // Every thread of the warp waits or is done. Completes the calls whose lanes are all there.
 bool complete_warp_calls() {
   Thread *warp = &machine.thread[machine.warp * WARP];
-  unsigned alive = 0;
-  for (unsigned i = 0; i < machine.lanes; ++i) alive |= static_cast<unsigned>(warp[i].wait != Wait::done) << i;
+  const unsigned existing = machine.lanes == WARP ? ~0u : (1u << machine.lanes) - 1;
   bool any = false;
   for (unsigned i = 0; i < machine.lanes; ++i) {
     if (warp[i].wait != Wait::warp) continue;
     const WarpCall &call = *warp[i].call;
-    unsigned expected = call.mask & alive, here = 0;
+    unsigned expected = call.mask & existing, here = 0;
     WarpCall *calls[WARP] = {};
     for (unsigned j = 0; j < machine.lanes; ++j) {
       if (warp[j].wait != Wait::warp || warp[j].line != warp[i].line || warp[j].call->mask != call.mask || warp[j].call->all != call.all) continue;
@@ -56,7 +55,7 @@ bool complete_warp_calls() {
     }
     if (!(call.mask >> i & 1)) complain(CUDA_ERROR_LAUNCH_FAILED, "divergent warp call", warp[i], "is not in the mask of its own call,");
     if (here != expected) continue;
-    if (call.whole && here != ~0u) complain(CUDA_ERROR_LAUNCH_FAILED, "divergent warp call", warp[i], "is in a warp that has not 32 threads left,");
+    if (call.whole && here != ~0u) complain(CUDA_ERROR_LAUNCH_FAILED, "divergent warp call", warp[i], "is in a warp of less than 32 threads,");
     if (machine.failed) return false;
     call.all(calls, here);
     for (unsigned j = 0; j < machine.lanes; ++j)

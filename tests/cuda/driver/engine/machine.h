@@ -58,7 +58,7 @@ struct Thread {
 struct WarpCall {
   unsigned mask;
   void (*all)(WarpCall **calls, unsigned lanes);
-  bool whole = false;  // none of the 32 may be missing, even if it is done
+  bool whole = false;  // there must be 32
 };
 
 struct Machine {

@@ -7,6 +7,8 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <memory>
+#include <set>
 
 #include "device.h"
 
@@ -15,6 +17,7 @@ namespace software_cuda {
 namespace {
 
 constexpr unsigned MACHINE_CUDA = 190;
+std::set<LoadedModule *> modules;
 
 struct Cubin {
   const unsigned char *image;
@@ -66,7 +69,7 @@ Status open_library(const Cubin &cubin, LoadedModule &module) {
 
 }  // namespace
 
-Status load_module(const void *image, std::unique_ptr<LoadedModule> &result) {
+Status load_module(const void *image, LoadedModule *&result) {
   Cubin cubin{static_cast<const unsigned char *>(image), {}};
   if (std::memcmp(image, ELFMAG, SELFMAG) != 0) return CUDA_ERROR_INVALID_IMAGE;
   std::memcpy(&cubin.header, image, sizeof cubin.header);
@@ -80,14 +83,21 @@ Status load_module(const void *image, std::unique_ptr<LoadedModule> &result) {
     const unsigned limit = static_cast<unsigned>(device_attribute(MAX_SHARED_MEMORY_PER_BLOCK));
     module->functions[kernel.name] = {module.get(), &kernel, cubin.registers(kernel.name), shared, limit > shared ? limit - shared : 0};
   }
-  result = std::move(module);
+  result = *modules.insert(module.release()).first;
   return CUDA_SUCCESS;
 }
 
 void unload_module(LoadedModule *module) {
+  modules.erase(module);
   dlclose(module->library);
   delete module;
 }
+
+void unload_all_modules() {
+  while (!modules.empty()) unload_module(*modules.begin());
+}
+
+bool is_module(const void *handle) { return modules.count(static_cast<LoadedModule *>(const_cast<void *>(handle))) != 0; }
 
 Status check_limits(const Function &function, const dim3 &grid, const dim3 &block, unsigned shared_bytes) {
   auto within = [](unsigned value, int attribute) { return value > 0 && value <= static_cast<unsigned>(device_attribute(attribute)); };

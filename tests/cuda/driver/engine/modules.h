@@ -1,7 +1,6 @@
 // A loaded cubin: its figures from its ELF headers, its code from the library that was made from the same source.
 #pragma once
 #include <map>
-#include <memory>
 #include <string>
 
 #include "cuda_api.h"
@@ -25,8 +24,10 @@ struct LoadedModule {
 };
 
 // Loads `$AOTC_SOFTWARE_CUDA/<sha256 of the cubin>.so`.
-Status load_module(const void *image, std::unique_ptr<LoadedModule> &module);
+Status load_module(const void *image, LoadedModule *&module);
 void unload_module(LoadedModule *module);
+void unload_all_modules();
+bool is_module(const void *handle);
 
 // Whether a launch keeps to the limits of the device and the kernel.
 Status check_limits(const Function &function, const dim3 &grid, const dim3 &block, unsigned shared_bytes);

@@ -2,7 +2,7 @@
 #pragma once
 
 namespace software_cuda {
-template <class T, class Change> SOFTWARE_CUDA_PLAIN T atomic(T *address, Change change) {
+template <class T, class Change> __noinline__ SOFTWARE_CUDA_PLAIN T atomic(T *address, Change change) {
   software_cuda_state.engine.access(address, sizeof(T), Access::atomic, __builtin_return_address(0));
   T old = *address;
   *address = change(old);

@@ -1,6 +1,8 @@
 // Comes before a kernel's CUDA C when it is compiled for the CPU: what nvcc and NVRTC have built in.
 #pragma once
+#define _GLIBCXX_INCLUDE_NEXT_C_HEADERS  // C's math.h alone: <cmath> takes as long to compile as a kernel
 #include <math.h>
+#undef _GLIBCXX_INCLUDE_NEXT_C_HEADERS
 #include <stdint.h>
 #include <string.h>
 #include <type_traits>

@@ -17,6 +17,11 @@ inline float min(float a, float b) { return fminf(a, b); }
 inline double max(double a, double b) { return fmax(a, b); }
 inline double min(double a, double b) { return fmin(a, b); }
 
+inline int abs(int x) { return x < 0 ? -x : x; }
+inline long long abs(long long x) { return x < 0 ? -x : x; }
+inline float abs(float x) { return fabsf(x); }
+inline double abs(double x) { return fabs(x); }
+
 inline float rsqrtf(float x) { return static_cast<float>(1 / sqrt(static_cast<double>(x))); }
 inline double rsqrt(double x) { return 1 / sqrt(x); }
 inline float __expf(float x) { return expf(x); }

@@ -1,0 +1,1 @@
+// Kernels may include it; what they need of it is built in.
