@@ -1,6 +1,6 @@
 // What every kernel's source begins with: types, fp16, wide loads and stores, asynchronous copies, tensor cores.
-// Each named function has two bodies: PTX for the cubin, C++ for a run on a CPU (tests/cuda). No header is included,
-// so a kernel compiles in milliseconds and needs no CUDA toolkit.
+// Each named function has two bodies: PTX for the cubin, C++ for the software CUDA driver of the tests (tests/cuda). No header is
+// included, so a kernel compiles in milliseconds and needs no CUDA toolkit.
 #ifdef __CUDACC_RTC__
 typedef signed char int8_t;
 typedef unsigned char uint8_t;
@@ -62,6 +62,9 @@ AOTC half operator-(half value) {
   return value;
 }
 
+AOTC half max(half a, half b) { return float(a) > float(b) ? a : b; }
+AOTC half min(half a, half b) { return float(a) < float(b) ? a : b; }
+
 #ifdef __CUDACC_RTC__
 #define CUDART_INF_F __int_as_float(0x7f800000)
 #define CUDART_INF __longlong_as_double(0x7ff0000000000000LL)
@@ -97,4 +100,118 @@ template <class Value> AOTC Value aotc_shuffle(Value value, int mask) {
   } else {
     return __shfl_xor_sync(~0u, value, mask);
   }
+}
+
+// BYTES from global to shared memory, or zeros; later threads of the block see them after aotc_wait and a barrier.
+// From sm_80 on the copy goes on by itself.
+template <int BYTES> AOTC int aotc_copy(void *target, const void *source, bool valid) {
+#if __CUDA_ARCH__ >= 800 && defined(__CUDACC_RTC__)
+  unsigned shared = static_cast<unsigned>(__cvta_generic_to_shared(target));
+  if constexpr (BYTES == 16)
+    asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(shared), "l"(source), "r"(valid ? 16 : 0) : "memory");
+  else
+    asm volatile("cp.async.ca.shared.global [%0], [%1], %2, %3;" ::"r"(shared), "l"(source), "n"(BYTES), "r"(valid ? BYTES : 0) : "memory");
+#elif __CUDA_ARCH__ >= 800
+  software_cuda_state.engine.copy_async(target, source, BYTES, valid ? BYTES : 0);
+#else
+  aotc_word<BYTES> word{};
+  if (valid) word = *reinterpret_cast<const aotc_word<BYTES> *>(source);
+  *reinterpret_cast<aotc_word<BYTES> *>(target) = word;
+#endif
+  return 0;
+}
+// BYTES from global memory to registers, or zeros.
+template <int BYTES> AOTC int aotc_fetch(void *target, const void *source, bool valid) {
+  aotc_word<BYTES> word{};
+  if (valid) word = *reinterpret_cast<const aotc_word<BYTES> *>(source);
+  *reinterpret_cast<aotc_word<BYTES> *>(target) = word;
+  return 0;
+}
+// Ends a group of copies of this thread.
+AOTC int aotc_commit() {
+#if __CUDA_ARCH__ >= 800 && defined(__CUDACC_RTC__)
+  asm volatile("cp.async.commit_group;" ::: "memory");
+#elif __CUDA_ARCH__ >= 800
+  software_cuda_state.engine.commit_async();
+#endif
+  return 0;
+}
+// Waits until at most PENDING of this thread's last groups of copies are under way.
+template <int PENDING> AOTC int aotc_wait() {
+#if __CUDA_ARCH__ >= 800 && defined(__CUDACC_RTC__)
+  asm volatile("cp.async.wait_group %0;" ::"n"(PENDING) : "memory");
+#elif __CUDA_ARCH__ >= 800
+  software_cuda_state.engine.wait_async(PENDING);
+#endif
+  return 0;
+}
+
+// Tensor cores: products of 16x16 halves, summed in float, by the threads of a warp together. What of a matrix a thread holds is
+// the hardware's business; sums are stored through shared memory. On the CPU the i-th value of lane l is element i * 32 + l.
+#ifdef __CUDACC_RTC__
+#define AOTC_FRAGMENT(array) \
+  "=r"(array[0]), "=r"(array[1]), "=r"(array[2]), "=r"(array[3]), "=r"(array[4]), "=r"(array[5]), "=r"(array[6]), "=r"(array[7])
+#define AOTC_LOAD(operand, layout, array, source, stride)                                                             \
+  asm volatile("wmma.load." operand ".sync.aligned." layout ".m16n16k16.shared.f16 {%0, %1, %2, %3, %4, %5, %6, %7}, [%8], %9;" \
+               : AOTC_FRAGMENT(array)                                                                                 \
+               : "r"(static_cast<unsigned>(__cvta_generic_to_shared(source))), "r"(stride)                            \
+               : "memory")
+#else
+template <bool TRANSPOSED> void aotc_load_halves(uint32_t *array, const half *source, int stride) {
+  half held[8];
+  for (int i = 0; i < 8; ++i) {
+    int row = i * 2 + threadIdx.x % 32 / 16, column = threadIdx.x % 16;
+    held[i] = TRANSPOSED ? source[column * stride + row] : source[row * stride + column];
+  }
+  memcpy(array, held, sizeof held);
+}
+#endif
+// The left matrix, whose rows (or, if TRANSPOSED, columns) are ``stride`` elements apart.
+template <bool TRANSPOSED> AOTC int aotc_load_left(uint32_t *array, const half *source, int stride) {
+#ifdef __CUDACC_RTC__
+  if constexpr (TRANSPOSED) AOTC_LOAD("a", "col", array, source, stride);
+  else AOTC_LOAD("a", "row", array, source, stride);
+#else
+  aotc_load_halves<TRANSPOSED>(array, source, stride);
+#endif
+  return 0;
+}
+// The right matrix, as above: its rows are depths.
+template <bool TRANSPOSED> AOTC int aotc_load_right(uint32_t *array, const half *source, int stride) {
+#ifdef __CUDACC_RTC__
+  if constexpr (TRANSPOSED) AOTC_LOAD("b", "col", array, source, stride);
+  else AOTC_LOAD("b", "row", array, source, stride);
+#else
+  aotc_load_halves<TRANSPOSED>(array, source, stride);
+#endif
+  return 0;
+}
+// sums += left * right
+AOTC int aotc_multiply(float *sums, const uint32_t *left, const uint32_t *right) {
+#ifdef __CUDACC_RTC__
+  asm volatile(
+      "wmma.mma.sync.aligned.row.row.m16n16k16.f32.f32 {%0, %1, %2, %3, %4, %5, %6, %7}, "
+      "{%8, %9, %10, %11, %12, %13, %14, %15}, {%16, %17, %18, %19, %20, %21, %22, %23}, {%0, %1, %2, %3, %4, %5, %6, %7};"
+      : "+f"(sums[0]), "+f"(sums[1]), "+f"(sums[2]), "+f"(sums[3]), "+f"(sums[4]), "+f"(sums[5]), "+f"(sums[6]), "+f"(sums[7])
+      : "r"(left[0]), "r"(left[1]), "r"(left[2]), "r"(left[3]), "r"(left[4]), "r"(left[5]), "r"(left[6]), "r"(left[7]),
+        "r"(right[0]), "r"(right[1]), "r"(right[2]), "r"(right[3]), "r"(right[4]), "r"(right[5]), "r"(right[6]), "r"(right[7]));
+#else
+  using software_cuda::Number;
+  software_cuda_state.engine.product(__LINE__, {16, 16, 16, Number::float16, Number::float32, true, left, right, sums, sums});
+#endif
+  return 0;
+}
+// Stores 16 rows of 16 sums, ``stride`` floats apart.
+AOTC int aotc_store_sums(void *target, const float *sums, int stride) {
+#ifdef __CUDACC_RTC__
+  asm volatile("wmma.store.d.sync.aligned.row.m16n16k16.shared.f32 [%0], {%1, %2, %3, %4, %5, %6, %7, %8}, %9;"
+               :
+               : "r"(static_cast<unsigned>(__cvta_generic_to_shared(target))), "f"(sums[0]), "f"(sums[1]), "f"(sums[2]), "f"(sums[3]),
+                 "f"(sums[4]), "f"(sums[5]), "f"(sums[6]), "f"(sums[7]), "r"(stride)
+               : "memory");
+#else
+  float *row = static_cast<float *>(target) + threadIdx.x % 32 / 16 * stride + threadIdx.x % 16;
+  for (int i = 0; i < 8; ++i) row[i * 2 * stride] = sums[i];
+#endif
+  return 0;
 }

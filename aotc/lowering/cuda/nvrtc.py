@@ -94,4 +94,6 @@ def _load(release: Release) -> ctypes.CDLL:
             f"CUDA kernels for this target need NVRTC {release.version}, which is not installed: "
             f"pip install '{release.wheel}' (or aotc[{release.extra}])"
         )
+    for builtins in sorted(path.parent.glob(f"libnvrtc-builtins.so.{release.version}*")):
+        ctypes.CDLL(str(builtins))  # NVRTC looks for it in the system's folders alone
     return ctypes.CDLL(str(path))

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from aotc.targets.schedules.choices import Choices
-from aotc.targets.schedules.cuda import generic
+from aotc.targets.schedules.cuda import generic, matmul, tensor_core
 from aotc.targets.schedules.cuda.launch import Launch
 from aotc.targets.schedules.cuda.work import Schedule, Work
 from aotc.targets.schedules.program import Program
 
-SCHEDULES: tuple[Schedule, ...] = ()
+SCHEDULES: tuple[Schedule, ...] = (tensor_core.schedule, matmul.schedule)
 """Tried in this order; where none applies, ``generic`` does."""
 
 
@@ -17,7 +19,7 @@ def launches_of(work: Work) -> tuple[Program, list[Launch]]:
     func = work.graph.prim_func()
     for schedule in SCHEDULES:
         program, asked = Program(func, work.target), Choices(work.choices.selection)
-        launches = schedule(work, program)
+        launches = schedule(replace(work, choices=asked), program)
         if launches is not None:
             work.choices.offered.update(asked.offered)
             return program, launches

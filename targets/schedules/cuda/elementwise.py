@@ -91,11 +91,11 @@ class Vectors:
         for i, result in enumerate(results):
             place = self._stored(i)
             target = address(place.source, substitute(place.indices[0], start))
-            stores.append(call(_move(str(result.dtype), self.lanes), target, address(result, const(0))))
+            stores.append(call(move(str(result.dtype), self.lanes), target, address(result, const(0))))
         return allocated([*loader.buffers, *results], *loader.statements, unrolled(self.lanes, lane, "lane"), *stores)
 
 
-def _move(dtype: str, lanes: int) -> str:
+def move(dtype: str, lanes: int) -> str:
     return f"aotc_move<{itemsize(dtype) * lanes}>"
 
 
@@ -136,7 +136,7 @@ class VectorLoads(Rewriter):
             self.known[key] = local = tirx.decl_buffer([self.lanes], buffer.dtype, f"v{len(self.buffers)}")
             self.buffers.append(local)
             source = address(buffer, substitute(indices[0], self.start))
-            self.statements.append(call(_move(str(buffer.dtype), self.lanes), address(local, const(0)), source))
+            self.statements.append(call(move(str(buffer.dtype), self.lanes), address(local, const(0)), source))
         return tirx.BufferLoad(self.known[key], [self.lane])
 
     def _bound(self, index: Expr) -> bool:
