@@ -29,11 +29,12 @@ class Kernel:
     threads: int = 64
     size: int = 128
     shared_bytes: int = 256
+    before: str = ""
 
 
 def run(kernel: Kernel, *, checked: bool = True) -> tuple[np.ndarray | None, str]:
     """``b`` after a run where ``a`` is 0, 1, 2... and ``b`` was 0, and nothing; or ``None`` and what the driver found."""
-    source = f"{SOURCE}{kernel.body}\n}}\n"
+    source = f"{kernel.before}{SOURCE}{kernel.body}\n}}\n"
     cubin = host_code.empty_cubin(87, source.encode())
     arrays = [np.arange(kernel.size, dtype=np.float32), np.zeros(kernel.size, np.float32)]
     with tempfile.TemporaryDirectory() as folder:

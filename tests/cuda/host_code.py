@@ -28,7 +28,8 @@ CHECKED = ["-O1", "-fsanitize=thread,alignment,bounds", "-DSOFTWARE_CUDA_CHECKED
 
 _KERNEL = re.compile(r'extern\s+"C"\s+__global__\s+void\s+(?:__launch_bounds__\(\s*(\d+)[^)]*\)\s*)?(\w+)\s*\(')
 _ALIGNED = r"(?:(?:alignas|__align__)\((\w+)\)\s*)?"
-_SHARED = re.compile(rf"(?:static\s+)?__shared__\s+{_ALIGNED}([\w:]+(?:\s+\w+)*?)\s+(\w+)\s*((?:\[[^\]]+\]\s*)*);")
+_DECLARATOR = r"\w+\s*(?:\[[^\]]+\]\s*)*"
+_SHARED = re.compile(rf"(?:static\s+)?__shared__\s+{_ALIGNED}([\w:]+(?:\s+\w+)*?)\s+({_DECLARATOR}(?:,\s*{_DECLARATOR})*);")
 _DYNAMIC = re.compile(rf"extern\s+__shared__\s+{_ALIGNED}([\w:]+(?:\s+\w+)*?)\s+(\w+)\s*\[\s*\]\s*;")
 
 
@@ -77,9 +78,17 @@ def host_source(source: str) -> str:
     if not kernels:
         raise RuntimeError('the CUDA source has no kernel (extern "C" __global__ void name(...))')
     text = _DYNAMIC.sub(lambda m: f"SOFTWARE_CUDA_DYNAMIC_SHARED({m[2]}, {m[3]});", source)
-    text = _SHARED.sub(lambda m: f"SOFTWARE_CUDA_SHARED({m[2]}, {m[3]}, {m[1] or f'alignof({m[2]})'}, {m[4]});", text)
+    text = _SHARED.sub(_shared, text)
     table = ", ".join(f'software_cuda::describe<{name}>("{name}", {threads})' for name, threads in kernels.items())
     return f'#include "software_cuda/device.h"\n#line 1 "kernel.cu"\n{text}\nSOFTWARE_CUDA_MODULE({granule(source)}, {{{table}}});\n'
+
+
+def _shared(found: re.Match[str]) -> str:
+    alignment, element, declarators = found.groups()
+    names = (re.fullmatch(r"(\w+)\s*(.*)", each.strip()) for each in declarators.split(","))
+    return " ".join(
+        f"SOFTWARE_CUDA_SHARED({element}, {name[1]}, {alignment or f'alignof({element})'}, {name[2]});" for name in names if name
+    )
 
 
 def granule(source: str) -> int:
