@@ -14,7 +14,7 @@ from typing import Any
 from tvm import tirx
 
 from aotc.targets import Target
-from aotc.targets.schedules.emit import const, known, opaque, product, registers, sequence, serial, unravel, vectorized
+from aotc.targets.schedules.emit import clamped, const, known, opaque, product, registers, sequence, serial, unravel, vectorized
 from aotc.targets.schedules.fused import Fused
 from aotc.targets.schedules.tile import Step
 
@@ -127,8 +127,8 @@ class _Sums:
 
         if not checked:
             return value(column)
-        clamped = tirx.max(const(0), tirx.min(column, self.row.size - 1))
-        return tirx.Select(tirx.all(column >= 0, column < self.row.size), value(clamped), tirx.const(0, self.dtype))
+        inside = tirx.all(column >= 0, column < self.row.size)
+        return tirx.Select(inside, value(clamped(column, self.row.size)), tirx.const(0, self.dtype))
 
     def wide(self, value: Expr) -> Expr:
         return value if str(value.ty) == self.dtype else tirx.Cast(self.dtype, value)

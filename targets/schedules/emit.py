@@ -29,6 +29,13 @@ def opaque(value: int) -> Expr:
     return tirx.max(const(value), const(0) - FIRST_TASK)
 
 
+def clamped(index: Expr, extent: Expr | int) -> Expr:
+    """The place in [0, extent) nearest to ``index``, for a load under a ``Select``, which reads on both sides. Simplifiers know in
+    there what the condition says and would take a plain clamp away: the load would then leave the buffer."""
+    zero = tirx.max(const(0), const(0) - FIRST_TASK)
+    return tirx.min(tirx.max(index, zero), zero + (extent - 1))
+
+
 def known(expr: Expr) -> int | None:
     """The integer that an expression is, if it is one."""
     if isinstance(expr, int):

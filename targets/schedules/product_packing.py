@@ -8,7 +8,19 @@ from typing import Any
 
 from tvm import tirx
 
-from aotc.targets.schedules.emit import const, known, parallel, product, registers, sequence, serial, task_indices, unrolled, vectorized
+from aotc.targets.schedules.emit import (
+    clamped,
+    const,
+    known,
+    parallel,
+    product,
+    registers,
+    sequence,
+    serial,
+    task_indices,
+    unrolled,
+    vectorized,
+)
 from aotc.targets.schedules.product_tiles import RowTiles
 from aotc.targets.schedules.tile_sums import QUAD
 
@@ -45,7 +57,7 @@ def right(of: Operands, panel: tirx.Buffer, blocks: Expr, size: int) -> tirx.Stm
             def element(v: Expr) -> tirx.Stmt:
                 column = block * size + v
                 if checked:
-                    value = load(batch, k, tirx.min(column, of.columns - 1))
+                    value = load(batch, k, clamped(column, of.columns))
                     value = tirx.Select(column < of.columns, value, tirx.const(0, str(panel.dtype)))
                 else:
                     value = load(batch, k, column)

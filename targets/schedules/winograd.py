@@ -20,6 +20,7 @@ from aotc.lowering.ops.winograd import STAGES, positions, transform_input, trans
 from aotc.targets.schedules.base import SCRATCH, Direct, DirectWork
 from aotc.targets.schedules.emit import (
     FIRST_TASK,
+    clamped,
     const,
     known,
     parallel,
@@ -226,9 +227,8 @@ class _Winograd:
             def load(j: int, v: Expr) -> Expr:
                 if not low <= j < high:
                     return zero
-                clamped = tirx.max(const(0), tirx.min(y, const(self.rows.size - 1))) if inside else y
                 x = column * self.tile + (j - self.columns.before)
-                value = tirx.BufferLoad(self.x, [n, block, clamped, x, part * self.in_lanes + v])
+                value = tirx.BufferLoad(self.x, [n, block, clamped(y, self.rows.size) if inside else y, x, part * self.in_lanes + v])
                 return tirx.Select(tirx.all(*inside), value, zero) if inside else value
 
             def lane(v: Expr) -> tirx.Stmt:

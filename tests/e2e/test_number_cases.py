@@ -155,7 +155,9 @@ def test_scalar_inputs_and_outputs(tmp_path: Path) -> None:
 
 def compiled_with(passes: list[Any], module: Module, feeds: dict[str, np.ndarray], folder: Path, patch: pytest.MonkeyPatch) -> np.ndarray:
     """The answer of the file that these passes alone lead to."""
-    patch.setattr("aotc.compiler.optimise", lambda module, target: pipeline.run_passes(module, passes, options_for(target, verify=True)))
+    patch.setattr(
+        "aotc.compiler.optimise", lambda module, target, *_, **__: pipeline.run_passes(module, passes, options_for(target, verify=True))
+    )
     return small.run(module, feeds, folder)["y"]
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import itertools
+import mmap
 import subprocess
 import sys
 import tempfile
@@ -44,8 +45,15 @@ class Runner:
             self.library = ctypes.CDLL(str(library))
 
     def __call__(self, *arrays: np.ndarray, symbols: dict[str, int] | None = None, workers: int = 2) -> list[np.ndarray]:
-        values = symbols or {}
-        memory = self.memory(arrays, values)
+        """The outputs. All is computed twice, with forbidden memory right before every array and then right behind it: a kernel that
+        reads or writes beyond its arrays ends the process."""
+        results = [self._once(arrays, symbols or {}, workers, behind) for behind in (False, True)]
+        for first, second in zip(*results, strict=True):
+            assert first.tobytes() == second.tobytes(), "other memory, another result"
+        return results[1]
+
+    def _once(self, arrays: Sequence[np.ndarray], values: dict[str, int], workers: int, behind: bool) -> list[np.ndarray]:
+        memory = self.memory(arrays, values, behind)
         for kernel in self.lowered.kernels:
             tasks = evaluate(kernel.tasks, values)
             cuts = [tasks * i // workers for i in range(workers + 1)]
@@ -53,12 +61,13 @@ class Runner:
                 self.call(kernel, memory, values, begin, end)
         return memory["output"]
 
-    def memory(self, arrays: Sequence[np.ndarray], values: dict[str, int]) -> dict[str, list[np.ndarray]]:
-        """What kernels work on. What is to be written starts as NaN or 99; nothing is aligned beyond its element type."""
+    def memory(self, arrays: Sequence[np.ndarray], values: dict[str, int], behind: bool = True) -> dict[str, list[np.ndarray]]:
+        """What kernels work on. What is to be written starts as NaN or 99; nothing that ends at forbidden memory is aligned beyond
+        its element type."""
         return {
-            "input": [_unaligned(array) for array in arrays],
-            "output": [_filled(tensor, values) for tensor in flatten(self.function.body.type)],
-            "scratch": [_filled(tensor, values) for tensor in self.lowered.scratch],
+            "input": [_copied(array, behind) for array in arrays],
+            "output": [_filled(tensor, values, behind) for tensor in flatten(self.function.body.type)],
+            "scratch": [_filled(tensor, values, behind) for tensor in self.lowered.scratch],
         }
 
     def call(self, kernel: CompiledKernel, memory: dict[str, list[np.ndarray]], values: dict[str, int], begin: int, end: int) -> None:
@@ -67,20 +76,28 @@ class Runner:
         assert getattr(self.library, kernel.symbol)(*pointers, *numbers, ctypes.c_int32(begin), ctypes.c_int32(end)) == 0
 
 
-def _unaligned(array: np.ndarray) -> np.ndarray:
-    copy = _filled(type_of_array(array), {})
+def _copied(array: np.ndarray, behind: bool) -> np.ndarray:
+    copy = _filled(type_of_array(array), {}, behind)
     copy[...] = array
     return copy
 
 
-def _filled(tensor: TensorType, values: dict[str, int]) -> np.ndarray:
+def _filled(tensor: TensorType, values: dict[str, int], behind: bool) -> np.ndarray:
     shape = [evaluate(dim, values) for dim in tensor.shape]
-    size = int(np.prod(shape))
-    memory = np.empty(size * tensor.itemsize + 64 + tensor.itemsize, np.uint8)
-    skip = -memory.ctypes.data % 64 + tensor.itemsize
-    array = memory[skip : skip + size * tensor.itemsize].view(tensor.dtype).reshape(shape)
+    array = _fenced(int(np.prod(shape)) * tensor.itemsize, behind).view(tensor.dtype).reshape(shape)
     array[...] = np.nan if tensor.dtype.startswith("float") else 99
     return array
+
+
+def _fenced(size: int, behind: bool) -> np.ndarray:
+    """``size`` bytes right before a page that nobody may touch, or right behind one."""
+    page = mmap.PAGESIZE
+    room = -(-size // page) * page
+    whole = np.frombuffer(mmap.mmap(-1, room + page), np.uint8)
+    fence = whole.ctypes.data + (room if behind else 0)
+    assert ctypes.CDLL(None).mprotect(ctypes.c_void_p(fence), ctypes.c_size_t(page), 0) == 0
+    first = room - size if behind else page
+    return whole[first : first + size]
 
 
 def run(
