@@ -79,9 +79,20 @@ def _appear(parts: Parts, made: Path, output: Path) -> None:
     beside = weights_path(output)
     if parts.manifest.external_weights:
         os.replace(parts.weights, beside)
-    os.replace(made, output)
+    _move(made, output)
     if not parts.manifest.external_weights and beside.is_file() and _is_weights(beside):
         beside.unlink()  # of the file that was here before
+
+
+def _move(made: Path, output: Path) -> None:
+    """Give the linked file its name, written anew in large pieces: systems that keep a file in memory in pieces as large as it was
+    written can map its weights with huge pages, which makes the first run, and each reading of the weights, faster."""
+    whole = made.with_name(f"{made.name}.whole")
+    with made.open("rb", buffering=0) as source, whole.open("wb", buffering=0) as target:
+        shutil.copymode(made, whole)
+        shutil.copyfileobj(source, target, 4 << 20)
+    made.unlink()
+    os.replace(whole, output)
 
 
 def _is_weights(path: Path) -> bool:

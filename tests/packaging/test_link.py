@@ -313,3 +313,20 @@ def test_weights_beside_the_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     build_sample(model)
     assert not beside.exists(), "weights of the file that was here before"
     np.testing.assert_allclose(aotc.load(model).run(feeds)["scores"], expected(IMAGE), rtol=1e-5)
+
+
+def huge_pages(path: Path) -> int:
+    """Bytes of a file that this system maps with huge pages when all of it is read, by a process of its own."""
+    program = "import mmap, re, sys; f = open(sys.argv[1], 'rb'); m = mmap.mmap(f.fileno(), 0, access=mmap.ACCESS_READ); sum(m[::4096])\n"
+    program += "print(1024 * int(re.search(r'FilePmdMapped: *(\\d+)', open('/proc/self/smaps_rollup').read())[1]))"
+    return int(subprocess.run([sys.executable, "-c", program, str(path)], check=True, capture_output=True, text=True).stdout)
+
+
+def test_weights_are_mapped_with_huge_pages(tmp_path: Path) -> None:
+    """Where a file that was written in one piece is."""
+    size = 8 << 20
+    (tmp_path / "whole").write_bytes(b"1" * size)
+    if huge_pages(tmp_path / "whole") < size // 2:
+        pytest.skip("files are not mapped with huge pages here")
+    linked = build_sample(tmp_path / "model.so", weights=weights_blob() + b"1" * size)
+    assert huge_pages(linked.path) >= size // 2

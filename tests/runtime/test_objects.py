@@ -13,7 +13,7 @@ from tests.runtime.build import RUNTIME, SOURCES
 LIBC = {
     "aligned_alloc", "bcmp", "clock_gettime", "free", "memcmp", "memcpy", "memset", "pthread_create", "pthread_join", "pthread_sigmask",
     "sched_getaffinity", "__sched_cpucount", "sem_destroy", "sem_init", "sem_post", "sem_wait", "sigfillset", "strcmp", "strlen", "sysconf",
-    "vsnprintf", "__errno_location", "open", "fstat", "__fxstat", "mmap", "munmap", "close",
+    "vsnprintf", "__errno_location", "open", "fstat", "__fxstat", "madvise", "mmap", "munmap", "close",
 }  # fmt: skip
 BLOBS = {
     "aotc_plan_data", "aotc_plan_size", "aotc_manifest_data", "aotc_manifest_size", "aotc_weights_data", "aotc_weights_size", "aotc_weights_header",

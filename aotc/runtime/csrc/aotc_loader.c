@@ -201,7 +201,12 @@ static const feature features[] = {
     {"fp16fml", AT_HWCAP, 23},  {"sve2", AT_HWCAP2, 1},     {"i8mm", AT_HWCAP2, 13}, {"bf16", AT_HWCAP2, 14},
 };
 
-static int has_feature(const feature *wanted) { return (int)(getauxval(wanted->word) >> wanted->bit & 1u); }
+static const char *read_flags(char *line, int size) { return size > 0 ? line : NULL; } /* the kernel passes them to each program */
+
+static int has_feature(const feature *wanted, const char *flags) {
+    (void)flags;
+    return (int)(getauxval(wanted->word) >> wanted->bit & 1u);
+}
 #else
 static const feature features[] = {
     {"sse3", "pni"},           {"ssse3", "ssse3"},       {"sse4.1", "sse4_1"},        {"sse4.2", "sse4_2"},
@@ -213,35 +218,37 @@ static const feature features[] = {
     {"amx-bf16", "amx_bf16"},
 };
 
-/* /proc/cpuinfo also knows what the system lets programs use. Where it cannot be read, nothing is refused. */
-static int has_feature(const feature *wanted) {
-    char line[8192], name[32];
-    int found = 1;
+/* The line of /proc/cpuinfo that says what the processor has and the system lets programs use; NULL where it cannot be read. */
+static const char *read_flags(char *line, int size) {
+    const char *found = NULL;
     FILE *file = fopen("/proc/cpuinfo", "r");
-    if (!file) return 1;
-    snprintf(name, sizeof name, " %s ", wanted->linux_name);
-    while (fgets(line, sizeof line, file)) {
-        if (strncmp(line, "flags", 5) != 0) continue;
-        line[strcspn(line, "\n")] = ' ';
-        found = strstr(line, name) != NULL;
-        break;
-    }
-    fclose(file);
+    while (file && !found && fgets(line, size, file))
+        if (strncmp(line, "flags", 5) == 0) found = line;
+    if (found) line[strcspn(line, "\n")] = ' ';
+    if (file) fclose(file);
     return found;
+}
+
+/* Where flags cannot be read, nothing is refused. */
+static int has_feature(const feature *wanted, const char *flags) {
+    char name[32];
+    snprintf(name, sizeof name, " %s ", wanted->linux_name);
+    return !flags || strstr(flags, name) != NULL;
 }
 #endif
 
 /* Writes those of the header's features that this processor is known to lack, separated by ", ". */
 static void missing_features(const file_header *header, char *out, size_t size) {
-    char names[sizeof header->features];
+    char names[sizeof header->features], line[8192];
     char *rest = NULL;
+    const char *flags = read_flags(line, sizeof line);
     memcpy(names, header->features, sizeof names);
     names[sizeof names - 1] = 0;
     out[0] = 0;
     for (char *name = strtok_r(names, ",", &rest); name; name = strtok_r(NULL, ",", &rest))
         for (size_t i = 0; i < sizeof features / sizeof *features; i++) {
             size_t used = strlen(out);
-            if (strcmp(features[i].llvm, name) == 0 && !has_feature(&features[i]))
+            if (strcmp(features[i].llvm, name) == 0 && !has_feature(&features[i], flags))
                 snprintf(out + used, size - used, "%s%s", used ? ", " : "", name);
         }
 }

@@ -160,6 +160,12 @@ static inline void *carve(carver *self, size_t count, size_t size) {
 
 extern const aotc_allocator memory_default;
 
+/* Bytes of a huge page on x86-64 and, with pages of 4 KB, on aarch64. */
+#define HUGE_PAGE ((size_t)2 << 20)
+
+/* Advise the system to back the memory, or what is read of the file that it maps, with huge pages. */
+void memory_prefer_huge_pages(const void *memory, size_t bytes);
+
 /* Memory at a multiple of PLAN_ALIGNMENT. `what` names it in the message. */
 aotc_status memory_allocate(const aotc_allocator *allocator, uint64_t bytes, const char *what, void **memory, aotc_error *error);
 

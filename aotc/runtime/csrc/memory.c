@@ -2,13 +2,29 @@
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
 
 #include "internal.h"
 
+static size_t round_up(size_t bytes, size_t multiple) { return (bytes + multiple - 1) & ~(multiple - 1); }
+
+/* Memory that holds a huge page is made of them where the system has them to give, which saves most of its page faults and of the
+ * processor's searches for pages. Its end becomes a whole one too where that costs little. */
 static void *default_allocate(void *context, size_t bytes, size_t alignment) {
     (void)context;
-    if (bytes > SIZE_MAX - alignment) return NULL;
-    return aligned_alloc(alignment, (bytes + alignment - 1) & ~(alignment - 1));
+    if (bytes > SIZE_MAX - HUGE_PAGE) return NULL;
+    if (bytes < HUGE_PAGE) return aligned_alloc(alignment, round_up(bytes, alignment));
+    size_t whole = round_up(bytes, HUGE_PAGE);
+    if (whole - bytes > bytes / 16) whole = round_up(bytes, alignment);
+    void *made = aligned_alloc(HUGE_PAGE, whole);
+    if (made) memory_prefer_huge_pages(made, whole);
+    return made;
+}
+
+void memory_prefer_huge_pages(const void *memory, size_t bytes) {
+    size_t page = (size_t)sysconf(_SC_PAGESIZE), begin = round_up((uintptr_t)memory, page), end = ((uintptr_t)memory + bytes) & ~(page - 1);
+    if (begin < end) madvise((void *)begin, end - begin, MADV_HUGEPAGE); /* an advice: a system without them goes on as it is */
 }
 
 static void default_release(void *context, void *pointer, size_t bytes) {

@@ -35,6 +35,7 @@ static aotc_status map_file(const char *path, const char *name, const weights_he
                     (unsigned long long)expected->file_bytes);
     if (data == MAP_FAILED) return fail(error, AOTC_SYSTEM, NAME " cannot be mapped (error %d)", path, reason);
     *beside = (mapping){data, (size_t)expected->file_bytes};
+    memory_prefer_huge_pages(beside->data, beside->size);
     if (memcmp(data, expected, sizeof *expected) == 0) return AOTC_OK;
     weights_close(beside);
     return fail(error, AOTC_INVALID_FILE, NAME " belongs to another build of the model; copy or build both files again", path);
@@ -45,6 +46,7 @@ aotc_status weights_open(const char *path, const char **weights, mapping *beside
     char name[4096 + 16];
     memcpy(&expected, aotc_weights_header, sizeof expected);
     *weights = (const char *)aotc_weights_data;
+    memory_prefer_huge_pages(aotc_weights_data, expected.magic[0] ? 0 : aotc_weights_size);
     if (expected.magic[0] == 0) return AOTC_OK;
     if (memcmp(expected.magic, "AOTCWGHT", 8) != 0 || expected.version != 1 || expected.bytes != sizeof expected ||
         expected.weights_bytes != aotc_weights_size || expected.file_bytes != sizeof expected + aotc_weights_size)
