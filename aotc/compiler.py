@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 import tempfile
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, cast
@@ -24,12 +24,14 @@ from aotc.ir.digest import model_digest
 from aotc.ir.dims import Dim
 from aotc.ir.expr import Call, Function, Module
 from aotc.ir.visitor import all_functions, post_order
-from aotc.lowering.build import compile_functions
-from aotc.lowering.compiled import CompiledFunction, Selection
+from aotc.lowering.build import Workers, compile_functions
+from aotc.lowering.compiled import CompiledFunction, CompiledKernel, CudaKernel, Selection
+from aotc.lowering.identity import function_label
 from aotc.lowering.in_place import InPlace, choose_in_place
 from aotc.lowering.joined import choose_joined
-from aotc.lowering.planner import Planned, make_plan
-from aotc.lowering.tuned import read_tuning, selections
+from aotc.lowering.placement import Placed, Placement, place_devices
+from aotc.lowering.planner import Lowered, Planned, make_plan
+from aotc.lowering.tuned import Tuned, read_tuning, selections
 from aotc.lowering.views import needs_kernel
 from aotc.ops.custom import CustomOperator
 from aotc.packaging.link import Linked, Parts, link
@@ -40,11 +42,13 @@ from aotc.packaging.stubs import stub_source
 from aotc.packaging.weights_file import weights_path, write_weights
 from aotc.passes.choose_winograd import winograd_growth
 from aotc.passes.pipeline import optimise
-from aotc.targets import Target
+from aotc.targets import Target, without_gpu
 from aotc.version import __version__
 
 PRECISIONS = ("fp32",)
-DEVICES = ("auto", "cpu")
+DEVICES = ("auto", "cpu", "cuda")
+AUTO = "cpu"
+"""What ``auto`` stands for: ``cpu``, or ``both`` for a file with kernels for the GPU and others for where there is none."""
 
 Progress = Callable[[str, int, int], None]
 """Called with the stage's name, how many of its parts are done, and how many there are."""
@@ -54,8 +58,9 @@ Progress = Callable[[str, int, int], None]
 class BuildReport:
     """What a build made. Sizes are bytes; ``arena_size`` and ``arena_lower_bound`` are ``None`` where they depend on the
     shapes of the inputs; ``weights_file`` is the file of weights beside the output, where they are too large for it. ``kernels_tuned`` are those whose choices come from a tuning file.
-    ``winograd_growth`` has, by layer, by how much Winograd convolution makes its weights larger. ``seconds`` has the time of each
-    stage; ``notes`` are what the user should know."""
+    ``winograd_growth`` has, by layer, by how much Winograd convolution makes its weights larger. ``placement`` says of each fused
+    function of a build for a GPU where it runs, and why on the CPU; ``cuda_kernels`` are those of the file. ``seconds`` has the time of each stage; ``notes`` are what the
+    user should know."""
 
     output: Path
     target: Target
@@ -71,6 +76,8 @@ class BuildReport:
     weights_file: Path | None = None
     kernels_tuned: int = 0
     winograd_growth: Mapping[str, int] = field(default_factory=dict)
+    placement: Mapping[Function, Placed] = field(default_factory=dict)
+    cuda_kernels: tuple[CudaKernel, ...] = ()
 
 
 def compile(
@@ -99,7 +106,7 @@ def compile(
     ``ExportedProgram``, a ``torch.nn.Module`` (with example ``args``, and ``dynamic_shapes`` as ``torch.export`` takes
     them), or a Module. ``inputs`` fixes or bounds the dims of inputs by name. ``jobs`` is the number of processes that
     build kernels, by default one a core; 0 builds them in this process, best for many small models one after another. It does
-    not change the output. ``compiler`` names a gcc to link with instead of
+    not change the output. ``device`` is ``cpu``, or ``cuda`` for the target's GPU with the CPU for what it cannot do. ``compiler`` names a gcc to link with instead of
     the ziglang wheel. ``operators`` are the user's own operators.
 
     ``model`` may also be several models by name: each becomes an entry point of the file, and they share weights and states;
@@ -116,30 +123,53 @@ def compile(
     """
     clock = _Clock(progress)
     chosen = targets.get(target) if isinstance(target, str) else target
-    _check_options(precision, device)
+    _check_options(precision, device, chosen)
     database = {} if tuning is None else read_tuning(tuning)
     output = Path(output)
     with cache_beside(output):
         module = clock("import", lambda: imported(model, EntryPoint(model, args, dynamic_shapes, inputs), states or {}, operators))
         identity = model_digest(module)
         module = with_versions(module, versions)
-        module = clock("optimise", lambda: optimise(module, chosen, () if winograd else ("choose_winograd",)))
-        functions, in_place = primitive_functions(module), choose_in_place(module)
-        count, tuned = _KernelCount(clock.progress), selections(database, functions, chosen)
-        kernels = clock("kernels", lambda: compile_kernels(functions, chosen, jobs, count, in_place, tuned))
-        planned = clock("plan", lambda: make_plan(module, kernels, in_place))
+        count, skip = _KernelCount(clock.progress), () if winograd else ("choose_winograd",)
+        builds = [_lower(module, each, skip, jobs, clock, count, database) for each in _built_for(device, chosen)]
+        first, *fallback = builds
+        planned = clock("plan", lambda: make_plan(first.module, first.compiled, first.in_place, *fallback))
+        kernels = [kernel for each in builds for kernel in each.compiled.values()]
         linked = clock(
             "link",
             lambda: package(planned, kernels, chosen, output, {**module.metadata, **(metadata or {})}, precision, compiler, identity),
         )
     entry = planned.plan.entry_points[0]
-    distinct = len({id(kernel) for kernel in kernels.values()})  # equal functions share one
+    distinct = len({id(kernel) for kernel in kernels})  # equal functions share one
+    notes = (*_notes(chosen, device), *_placement_notes(first), *_tuning_notes(tuning, builds))
     return BuildReport(
         output, chosen, linked, entry.arena_size, entry.arena_lower_bound, planned.weights_size, len(entry.steps),
-        count.built, distinct - count.built, clock.seconds, (*_notes(chosen, device), *_tuning_notes(tuning, tuned)),
-        weights_path(output) if linked.weights_beside else None, len({id(kernels[function]) for function in tuned}),
-        winograd_growth(module),
+        count.built, distinct - count.built, clock.seconds, notes, weights_path(output) if linked.weights_beside else None,
+        len({id(each.compiled[function]) for each in builds for function in each.tuned}), winograd_growth(builds[-1].module), first.placement,
+        tuple({each.symbol: each for kernel in kernels for each in kernel.kernels if isinstance(each, CudaKernel)}.values()),
     )  # fmt: skip
+
+
+@dataclass(frozen=True)
+class _Build(Lowered):
+    """A module lowered for one target: what tuning chose for its functions, and where they run."""
+
+    tuned: Mapping[Function, Selection]
+    placement: Placement
+
+
+def _lower(
+    module: Module, target: Target, skip: Sequence[str], jobs: int | None, clock: _Clock, count: _KernelCount, database: Mapping[str, Tuned]
+) -> _Build:  # fmt: skip
+    """The module optimised for a target, and the kernels of its functions: of the target's GPU, where it has one and it pays."""
+    optimised = clock("optimise", lambda: optimise(module, target, skip))
+    functions = primitive_functions(optimised)
+    placement = place_devices(optimised) if target.gpu is not None else {}
+    in_place = {f: index for f, index in choose_in_place(optimised).items() if not (f in placement and placement[f].on_device)}
+    tuned = selections(database, functions, target) if target.gpu is None else {}
+    kernels = clock("kernels", lambda: compile_kernels(functions, target, jobs, count, in_place, tuned, placement))
+    found = {f: Placed(kernels[f].on_device, placement[f].reason or kernels[f].not_on_cuda) for f in functions if f in placement}
+    return _Build(optimised, kernels, in_place, tuned, found)
 
 
 def imported(model: Any, alone: EntryPoint, states: Mapping[str, str], operators: Sequence[CustomOperator]) -> Module:
@@ -162,17 +192,22 @@ def primitive_functions(module: Module) -> list[Function]:
 
 def compile_kernels(
     functions: Sequence[Function], target: Target, jobs: int | None, progress: Callable[[int, int, str], None], in_place: InPlace,
-    tuned: Mapping[Function, Selection] | None = None,
+    tuned: Mapping[Function, Selection] | None = None, placement: Placement | None = None,
 ) -> dict[Function, CompiledFunction]:  # fmt: skip
     """Machine code of all fused functions: by TVM, with what schedules shall choose in ``tuned``, or by the C compiler for users'
-    operators that are written in C."""
+    operators that are written in C. Those go to the target's GPU that ``placement`` gives it."""
+    alone = without_gpu(target)
     written = [function for function in functions if is_source(function)]
-    lowered = compile_functions([f for f in functions if f not in written], target, jobs, progress, in_place, tuned)
-    return lowered | compile_sources(written, target)
+    launched = [f for f in functions if placement and placement[f].on_device]
+    on_cpu = [f for f in functions if f not in {*written, *launched}]
+    with Workers() as workers:
+        lowered = compile_functions(on_cpu, alone, jobs, progress, in_place, tuned, workers)
+        lowered |= compile_functions(launched, target, jobs, progress, workers=workers)
+    return lowered | compile_sources(written, alone)
 
 
 def package(
-    planned: Planned, kernels: Mapping[Function, CompiledFunction], target: Target, output: Path,
+    planned: Planned, kernels: Iterable[CompiledFunction], target: Target, output: Path,
     metadata: Mapping[str, str], precision: str, compiler: str | None, identity: str = "",
 ) -> Linked:  # fmt: skip
     """The plan, its weights and its kernels as one file; weights too large for that as a second one beside it."""
@@ -182,8 +217,10 @@ def package(
         manifest = make_manifest(
             planned.plan, plan_bytes, weights, _target_info(target), aotc_version=__version__, precision=precision, metadata=metadata, model_digest=identity
         )  # fmt: skip
-        objects = list(dict.fromkeys(kernel.object_code for function in kernels.values() for kernel in function.kernels))
-        return link(Parts(objects, stub_source(planned.plan), plan_bytes, manifest, weights.path), output, compiler=compiler)
+        machine_code = (kernel for function in kernels for kernel in function.kernels if isinstance(kernel, CompiledKernel))
+        objects = list(dict.fromkeys(kernel.object_code for kernel in machine_code))
+        parts = Parts(objects, stub_source(planned.plan), plan_bytes, manifest, weights.path, planned.cubins)
+        return link(parts, output, compiler=compiler)
 
 
 def _work_folder(output: Path) -> tempfile.TemporaryDirectory[str]:
@@ -199,23 +236,41 @@ def _target_info(target: Target) -> TargetInfo:
     return TargetInfo(target.name, target.triple, target.mcpu, target.features, target.glibc, target.jetpack)
 
 
-def _check_options(precision: str, device: str) -> None:
+def _check_options(precision: str, device: str, target: Target) -> None:
     if precision not in PRECISIONS:
         raise InvalidOption(f"the precision {precision!r} is not one of {', '.join(PRECISIONS)}")
     if device not in DEVICES:
         raise InvalidOption(f"the device {device!r} is not one of {', '.join(DEVICES)}")
+    if device == "cuda" and target.gpu is None:
+        raise InvalidOption(f"the target {target.name} has no GPU that aotc knows: build with --device cpu, or for a Jetson")
+
+
+def _built_for(device: str, target: Target) -> list[Target]:
+    """What the module is lowered for: the first runs, and the second stands in where that cannot."""
+    wanted = device if device != "auto" else AUTO if target.gpu is not None else "cpu"
+    return {"cpu": [without_gpu(target)], "cuda": [target], "both": [target, without_gpu(target)]}[wanted]
 
 
 def _notes(target: Target, device: str) -> tuple[str, ...]:
-    if device == "auto" and target.jetpack is not None:
-        return (
-            f"{target.name}: this version of aotc builds CPU kernels only; the GPU stays unused (--device cpu says so without this note)",
-        )
+    if device == "auto" and AUTO == "cpu" and target.gpu is not None:
+        return (f"{target.name}: without --device cuda the GPU stays unused (--device cpu says so without this note)",)
     return ()
 
 
-def _tuning_notes(path: str | os.PathLike[str] | None, tuned: Mapping[Function, Selection]) -> tuple[str, ...]:
-    if path is None or tuned:
+def _placement_notes(build: _Build) -> tuple[str, ...]:
+    """How many functions the CPU runs of a build for a GPU, by the reason."""
+    on_cpu = [(function, placed) for function, placed in build.placement.items() if not placed.on_device]
+    reasons = dict.fromkeys(placed.reason for _, placed in on_cpu)
+    notes = []
+    for reason in reasons:
+        names = [function.origin or function_label(function) for function, placed in on_cpu if placed.reason == reason]
+        more = f" and {len(names) - 3} more" if len(names) > 3 else ""
+        notes.append(f"on the CPU of {len(build.placement)} kernels: {', '.join(names[:3])}{more}: {reason}")
+    return tuple(notes)
+
+
+def _tuning_notes(path: str | os.PathLike[str] | None, builds: Sequence[_Build]) -> tuple[str, ...]:
+    if path is None or any(build.tuned for build in builds):
         return ()
     return (f"{path} has nothing better for this model on this target: all kernels are the untuned ones (`aotc tune` measures them)",)
 

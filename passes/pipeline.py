@@ -77,6 +77,9 @@ PIPELINE: tuple[Pass, ...] = (
     fuse_operators,
 )
 
+CPU_ONLY = frozenset({"fuse_attention", "convert_layout", "choose_winograd", "pack_weights"})
+"""Passes whose operators and layouts are for the kernels of CPUs."""
+
 REQUIRED = frozenset({"number_iterations", "fuse_operators"})
 """The planner and lowering need these. Every other pass only makes the module better, and may be left out."""
 
@@ -84,7 +87,8 @@ PASSES: dict[str, Pass] = {run.__name__: run for run in PIPELINE}
 
 
 def optimise(module: Module, target: Target, skip: Sequence[str] = (), check: bool = False) -> Module:
-    """The whole pipeline for ``target``, without the passes named in ``skip``; ``check`` verifies after each pass.
+    """The whole pipeline for ``target``, its GPU if it has one, without the passes named in ``skip``; ``check`` verifies after
+    each pass.
 
     Raises InvalidOption for a pass that is unknown or required.
     """
@@ -92,7 +96,8 @@ def optimise(module: Module, target: Target, skip: Sequence[str] = (), check: bo
         if name not in PASSES or name in REQUIRED:
             choices = ", ".join(sorted(set(PASSES) - REQUIRED))
             raise InvalidOption(f"the pass {name!r} cannot be left out; these can: {choices}")
-    return run_passes(module, PIPELINE, options_for(target, frozenset(skip), check or knobs.VERIFY.get()))
+    left_out = frozenset(skip) | (CPU_ONLY if target.gpu is not None else frozenset())
+    return run_passes(module, PIPELINE, options_for(target, left_out, check or knobs.VERIFY.get()))
 
 
 def run_passes(module: Module, passes: Sequence[Pass], options: Options) -> Module:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 JETPACK_GLIBC = {"4.6": (2, 27), "5.1": (2, 31), "6.1": (2, 35), "6.2": (2, 35), "7.0": (2, 39), "7.1": (2, 39), "7.2": (2, 39)}
 """The C library of each JetPack: Ubuntu 18.04, 20.04, 22.04 and 24.04 (NVIDIA's JetPack archive)."""
@@ -114,3 +114,8 @@ class Target:
         """How many elements one vector register holds."""
         bits = 8 if dtype == "bool" else int("".join(filter(str.isdigit, dtype)))
         return self.vector_bits // bits
+
+
+def without_gpu(target: Target) -> Target:
+    """The target's CPU alone: what lowering and passes get of a target says what they make code for."""
+    return replace(target, gpu=None)

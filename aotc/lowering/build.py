@@ -44,7 +44,7 @@ def compile_functions(
     selections: Mapping[Function, Selection] | None = None,
     workers: Workers | None = None,
 ) -> dict[Function, CompiledFunction]:
-    """Machine code of every function. ``jobs`` is the number of worker processes, by default one a core, and 0 compiles in this
+    """Machine code of every function, for the target's GPU where it has one and can. ``jobs`` is the number of worker processes, by default one a core, and 0 compiles in this
     process; ``in_place`` names the functions that write their result over a parameter; ``selections`` says what their schedules
     shall choose. ``workers`` are processes kept from call to call.
 

@@ -14,6 +14,7 @@ from aotc.ir.expr import Function, If, Loop, children, defined_symbols
 from aotc.ir.types import TensorType, flatten
 from aotc.lowering.plan import Storage
 from aotc.lowering.recorder import Place, Recorder
+from aotc.lowering.residence import HOST
 
 if TYPE_CHECKING:
     from aotc.lowering.planner import FunctionPlanner
@@ -25,6 +26,7 @@ def plan_if(planner: FunctionPlanner, node: If) -> tuple[int, ...]:
     recorder.dynamic.update(defined)
     results = [planner.result(node, i, type_) for i, type_ in enumerate(types)]
     condition, *arguments = planner.ids(children(node))
+    planner.residence.require([condition], HOST, node.origin)
     to_else = recorder.branch_unless(node.origin, condition=condition)
     _plan_branch(planner, node, node.then, arguments, results, defined)
     to_end = recorder.jump(node.origin)
@@ -43,9 +45,10 @@ def _plan_branch(
     places = [
         None if any(name in defined for name in symbols_of(*recorder.values[value].shape)) else recorder.place(value) for value in results
     ]
-    values = planner.body(branch, arguments, places)
-    _set_symbols(recorder, flatten(node.type), values, defined, node.origin)
-    planner.deliver(values, [recorder.place(value) for value in results], node.origin)
+    with planner.residence.scope():
+        values = planner.body(branch, arguments, places)
+        _set_symbols(recorder, flatten(node.type), values, defined, node.origin)
+        planner.deliver(values, [recorder.place(value) for value in results], node.origin)
 
 
 def plan_loop(planner: FunctionPlanner, node: Loop) -> tuple[int, ...]:
@@ -64,6 +67,7 @@ def plan_loop(planner: FunctionPlanner, node: Loop) -> tuple[int, ...]:
     going: list[int] = []
     if node.condition is not None:
         going = [recorder.buffer(TensorType((), "bool"))]
+        planner.residence.require(planner.ids([node.condition]), HOST, node.origin)
         recorder.copy(planner.ids([node.condition])[0], going[0], node.origin)
     symbol: Any = as_symbol(iteration)
     recorder.set_symbol(symbol, 0, node.origin)
@@ -71,7 +75,8 @@ def plan_loop(planner: FunctionPlanner, node: Loop) -> tuple[int, ...]:
     top = len(recorder.steps)
     leave = [recorder.branch_unless(node.origin, less=(iteration, node.limit))] if node.limit is not None else []
     leave += [recorder.branch_unless(node.origin, condition=value) for value in going]
-    _plan_iteration(planner, node, carried, stacked, going, iteration, defined)
+    with planner.residence.scope():
+        _plan_iteration(planner, node, carried, stacked, going, iteration, defined)
     recorder.set_symbol(symbol, iteration + 1, node.origin)
     back = recorder.jump(node.origin, top)
     recorder.land(*leave)
@@ -90,7 +95,8 @@ def _plan_iteration(
     slices = []
     for value, param in zip(planner.ids(node.scanned), node.body.params[1 + count :], strict=False):
         type_ = flatten(param.type)[0]
-        slices.append(recorder.view(value, type_, iteration * (type_.size * type_.itemsize)))
+        part = recorder.view(value, type_, iteration * (type_.size * type_.itemsize))
+        slices.append(planner.residence.same(part, value))
     results = flatten(node.body.body.type)
     rows = []
     for value, type_ in zip(stacked, results[len(going) + count :], strict=True):
@@ -103,7 +109,7 @@ def _plan_iteration(
     # From here on the carried symbols mean the next iteration, and so do the types of what is copied.
     next_types = [flatten(param.type)[0] for param in node.body.params[1 : 1 + count]]
     for i, type_ in enumerate(next_types):
-        values[len(going) + i] = recorder.view(values[len(going) + i], type_)
+        values[len(going) + i] = planner.residence.same(recorder.view(values[len(going) + i], type_), values[len(going) + i])
     planner.deliver(values, [recorder.place(value) for value in (*going, *carried)] + rows, node.origin)
 
 

@@ -17,15 +17,17 @@ from aotc.ir.expr import Call, Constant, Expr, Function, Parameter, Tuple, Tuple
 from aotc.ir.types import TensorType, flatten
 from aotc.ir.visitor import post_order
 from aotc.lowering.compiled import Selection
+from aotc.lowering.cuda.nvrtc import nvrtc_version
 from aotc.ops.custom import CustomOpDef
 from aotc.targets import Target
 
 
 def function_key(function: Function, target: Target, in_place: int | None = None, selection: Selection | None = None) -> str:
     """A digest of all that the object code depends on: the function but for its names, the parameter that its result
-    overwrites, what its schedule shall choose, the target, these sources, TVM."""
+    overwrites, what its schedule shall choose, the target, these sources, TVM, and for a GPU's code NVRTC."""
     chosen = [f"choose {sorted(selection.items())}"] if selection else []
-    text = "\n".join([function_text(function), f"in place {in_place}", *chosen, repr(target), source_digest()])
+    nvrtc = [nvrtc_version(target.gpu)] if target.gpu is not None else []
+    text = "\n".join([function_text(function), f"in place {in_place}", *chosen, repr(target), *nvrtc, source_digest()])
     return hashlib.sha256(text.encode()).hexdigest()
 
 
@@ -129,4 +131,4 @@ def source_digest() -> str:
 
 
 def _sources(folders: Sequence[str]) -> list[Path]:
-    return sorted(path for folder in folders for path in Path(folder).rglob("*.py"))
+    return sorted(path for folder in folders for path in Path(folder).rglob("*") if path.suffix in (".py", ".h"))

@@ -1,6 +1,7 @@
 """Machine code by content on disk: one file per fused function and target. Needs no TVM.
 
-A file is the SHA-256 of the rest, then the length of a JSON description, the description, the object files. It is written
+A file is the SHA-256 of the rest, then the length of a JSON description, the description, the object files, or for each CUDA
+kernel its source and cubins. It is written
 beside its place and renamed, so that builds which run at the same time never see half of one; a file whose digest does not
 match is as good as missing.
 """
@@ -18,7 +19,7 @@ from typing import Any
 from aotc.cache_dir import cache_dir
 from aotc.ir.dims import OPERATIONS, Dim, DimExpr, Symbol, symbol
 from aotc.ir.types import TensorType
-from aotc.lowering.compiled import CompiledFunction, CompiledKernel
+from aotc.lowering.compiled import CompiledFunction, CompiledKernel, CudaKernel
 
 _DIGEST, _LENGTH = 32, 8
 
@@ -48,22 +49,46 @@ def store(key: str, function: CompiledFunction) -> None:
 
 
 def encode(function: CompiledFunction) -> bytes:
-    kernels = [
-        {
-            "symbol": kernel.symbol,
-            "size": len(kernel.object_code),
-            "operands": kernel.operands,
-            "outputs": kernel.outputs,
-            "dims": [dim_to_json(dim) for dim in kernel.dims],
-            "tasks": dim_to_json(kernel.tasks),
-            "flops": dim_to_json(kernel.flops),
-        }
-        for kernel in function.kernels
-    ]
+    kernels = [_kernel_to_json(kernel) for kernel in function.kernels]
     scratch = [{"dtype": tensor.dtype, "shape": [dim_to_json(dim) for dim in tensor.shape]} for tensor in function.scratch]
-    description = json.dumps({"kernels": kernels, "scratch": scratch, "choices": function.choices}).encode()
-    payload = len(description).to_bytes(_LENGTH, "little") + description + b"".join(kernel.object_code for kernel in function.kernels)
+    told = {"kernels": kernels, "scratch": scratch, "choices": function.choices, "not_on_cuda": function.not_on_cuda}
+    description = json.dumps(told).encode()
+    blobs = b"".join(blob for kernel in function.kernels for blob in _blobs(kernel))
+    payload = len(description).to_bytes(_LENGTH, "little") + description + blobs
     return hashlib.sha256(payload).digest() + payload
+
+
+def _blobs(kernel: CompiledKernel | CudaKernel) -> list[bytes]:
+    if isinstance(kernel, CompiledKernel):
+        return [kernel.object_code]
+    return [kernel.source.encode(), *(code for _, code in kernel.cubins)]
+
+
+def _kernel_to_json(kernel: CompiledKernel | CudaKernel) -> dict[str, Any]:
+    common: dict[str, Any] = {
+        "symbol": kernel.symbol,
+        "sizes": [len(blob) for blob in _blobs(kernel)],
+        "operands": kernel.operands,
+        "outputs": kernel.outputs,
+        "dims": [dim_to_json(dim) for dim in kernel.dims],
+        "flops": dim_to_json(kernel.flops),
+    }
+    if isinstance(kernel, CompiledKernel):
+        return {**common, "tasks": dim_to_json(kernel.tasks)}
+    grid = [dim_to_json(dim) for dim in kernel.grid]
+    return {**common, "sm": [sm for sm, _ in kernel.cubins], "grid": grid, "block": kernel.block, "shared": kernel.shared_bytes}
+
+
+def _kernel_from_json(entry: dict[str, Any], blobs: list[bytes]) -> CompiledKernel | CudaKernel:
+    operands = tuple((role, number) for role, number in entry["operands"])
+    dims, flops = tuple(dim_from_json(dim) for dim in entry["dims"]), dim_from_json(entry["flops"])
+    if "sm" not in entry:
+        return CompiledKernel(entry["symbol"], blobs[0], operands, entry["outputs"], dims, dim_from_json(entry["tasks"]), flops)
+    grid: Any = tuple(dim_from_json(dim) for dim in entry["grid"])
+    cubins = tuple(zip(entry["sm"], blobs[1:], strict=True))
+    return CudaKernel(
+        entry["symbol"], blobs[0].decode(), cubins, operands, entry["outputs"], grid, tuple(entry["block"]), dims, entry["shared"], flops
+    )  # fmt: skip
 
 
 def decode(data: bytes) -> CompiledFunction | None:
@@ -75,15 +100,14 @@ def decode(data: bytes) -> CompiledFunction | None:
     offset = _LENGTH + length
     kernels = []
     for entry in description["kernels"]:
-        code = payload[offset : offset + entry["size"]]
-        offset += entry["size"]
-        operands = tuple((role, number) for role, number in entry["operands"])
-        dims = tuple(dim_from_json(dim) for dim in entry["dims"])
-        tasks, flops = dim_from_json(entry["tasks"]), dim_from_json(entry["flops"])
-        kernels.append(CompiledKernel(entry["symbol"], code, operands, entry["outputs"], dims, tasks, flops))
+        blobs = []
+        for size in entry["sizes"]:
+            blobs.append(payload[offset : offset + size])
+            offset += size
+        kernels.append(_kernel_from_json(entry, blobs))
     scratch = [TensorType(tuple(dim_from_json(dim) for dim in tensor["shape"]), tensor["dtype"]) for tensor in description["scratch"]]
     choices = tuple((name, tuple(options)) for name, options in description["choices"])
-    return CompiledFunction(tuple(kernels), tuple(scratch), choices)
+    return CompiledFunction(tuple(kernels), tuple(scratch), choices, description["not_on_cuda"])  # type: ignore[arg-type]
 
 
 def dim_to_json(dim: Dim) -> Any:

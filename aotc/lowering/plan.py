@@ -32,6 +32,15 @@ class Storage(Enum):
     STATE = 4  # kept in the session from run to run
 
 
+class Memory(Enum):
+    """Which processors see a buffer. SHARED is one memory where CPU and GPU have one in common, else one on each side, with the
+    same layout, between which TO_DEVICE and TO_HOST copy."""
+
+    HOST = 0
+    DEVICE = 1
+    SHARED = 2
+
+
 class StepKind(Enum):
     """What a step does. SHAPE, CHECK, BRANCH and JUMP make no kernel run; their dims and argument are described per kind.
 
@@ -39,6 +48,11 @@ class StepKind(Enum):
     to ``dims[0]``. CHECK fails the run unless ``dims[0]`` equals ``dims[1]``. BRANCH continues at step number ``target``: with an
     argument (bool) when that is false, without one unless ``dims[0] < dims[1]``. JUMP always continues at step ``target``. A target
     may lie before the step and may be the number of steps, which ends the run.
+
+    LAUNCH runs a CUDA kernel: ``kernel`` counts in ``ExecutionPlan.cuda_kernels``, ``dims`` are the kernel's and then the three
+    extents of the grid. DEVICE_COPY is COPY on the device. TO_DEVICE makes the contents of its arguments, as the host sees them,
+    what the device sees; TO_HOST does the opposite and waits for the device. DELIVER ends a run: the contents of outputs, which lie
+    on the device where ``target`` is 1, get to the caller's memory.
     """
 
     KERNEL = 0
@@ -47,6 +61,17 @@ class StepKind(Enum):
     CHECK = 3
     BRANCH = 4
     JUMP = 5
+    LAUNCH = 6
+    DEVICE_COPY = 7
+    TO_DEVICE = 8
+    TO_HOST = 9
+    DELIVER = 10
+
+
+DEVICE_STEPS = frozenset({StepKind.LAUNCH, StepKind.DEVICE_COPY})
+"""Steps that the device executes, one after the other, while the host goes on."""
+
+CROSSINGS = frozenset({StepKind.TO_DEVICE, StepKind.TO_HOST, StepKind.DELIVER})
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,16 +101,18 @@ class Value:
 
 @dataclass(frozen=True, slots=True)
 class Buffer:
-    """A piece of the arena of ``size`` bytes, in use from step ``first_step`` to ``last_step``, both included.
+    """A piece of an arena of ``size`` bytes, in use from step ``first_step`` to ``last_step``, both included.
 
     ``offset``: its place in the arena, fixed when the entry point's sizes are all static; ``None``: the session plans it. A buffer
-    whose size is dynamic is memory of its own, outside the arena, and has none; it keeps its content while it grows.
+    whose size is dynamic is memory of its own, outside the arena, and has none; it keeps its content while it grows. Each ``memory``
+    has an arena of its own; buffers of dynamic size are the host's.
     """
 
     size: Dim
     first_step: int
     last_step: int
     offset: int | None = None
+    memory: Memory = Memory.HOST
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,8 +147,9 @@ class TensorSpec:
 
 @dataclass(frozen=True, slots=True)
 class EntryPoint:
-    """Something a session can run. ``arena_size`` is in bytes, ``None`` where the session plans per shape;
-    ``arena_lower_bound`` is the largest sum of buffers that are alive at once, which no planner can undercut."""
+    """Something a session can run. ``arena_size`` is in bytes, of the host's arena, ``None`` where the session plans per shape;
+    ``arena_lower_bound`` is the largest sum of its buffers that are alive at once, which no planner can undercut. ``fallback``: the
+    number of the entry point that runs instead where there is no device for this one; such entry points stand last."""
 
     name: str
     inputs: tuple[TensorSpec, ...]
@@ -132,6 +160,13 @@ class EntryPoint:
     arena_size: int | None
     arena_lower_bound: int | None
     symbols: tuple[Symbol, ...] = ()
+    fallback: int | None = None
+
+    def arena(self, memory: Memory) -> int:
+        """Bytes of the arena of ``memory`` where sizes are static: where its last buffer ends."""
+        return max(
+            (b.offset + b.size for b in self.buffers if b.memory is memory and b.offset is not None and isinstance(b.size, int)), default=0
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,6 +176,28 @@ class Kernel:
     symbol: str
     buffers: int
     dims: int
+
+
+@dataclass(frozen=True, slots=True)
+class CudaKernel:
+    """The CUDA function ``symbol(T *x buffers, int32_t x dims)`` for blocks of ``block`` threads with ``shared_bytes`` of dynamic
+    shared memory. ``cubins``: where its code stands in ``ExecutionPlan.cubins``, once for each compute capability."""
+
+    symbol: str
+    buffers: int
+    dims: int
+    block: tuple[int, int, int]
+    shared_bytes: int
+    cubins: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Cubin:
+    """Code for one compute capability (87 for sm_87): ``size`` bytes from ``offset`` in the cubins' blob."""
+
+    sm: int
+    offset: int
+    size: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,8 +213,18 @@ class State:
 
 @dataclass(frozen=True, slots=True)
 class ExecutionPlan:
-    """All that a built file can run. Entry point 0 is what a session runs by default; all of them share ``states``."""
+    """All that a built file can run. Entry point 0 is what a session runs by default; all of them share ``states``. CUDA kernels
+    read the first ``device_weights`` bytes of the weights blob and no others."""
 
     entry_points: tuple[EntryPoint, ...]
     kernels: tuple[Kernel, ...]
     states: tuple[State, ...] = ()
+    cuda_kernels: tuple[CudaKernel, ...] = ()
+    cubins: tuple[Cubin, ...] = ()
+    device_weights: int = 0
+
+    @property
+    def visible_entry_points(self) -> tuple[EntryPoint, ...]:
+        """Those that users see: not the fallbacks of others."""
+        hidden = {entry.fallback for entry in self.entry_points}
+        return tuple(entry for number, entry in enumerate(self.entry_points) if number not in hidden)

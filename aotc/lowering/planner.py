@@ -7,7 +7,7 @@ receives is computed straight into the user's memory; only an output that is an 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, cast
 
 import numpy as np
@@ -18,12 +18,14 @@ from aotc.ir.expr import Call, Constant, Expr, Function, If, Loop, Module, Param
 from aotc.ir.symbols import is_planned, schedule
 from aotc.ir.types import TensorType, flatten
 from aotc.lowering import control_flow, plan
-from aotc.lowering.compiled import CompiledFunction
+from aotc.lowering.compiled import CompiledFunction, CompiledKernel, CudaKernel
+from aotc.lowering.device_tables import CudaTables, device_weights_first
 from aotc.lowering.in_place import InPlace
 from aotc.lowering.joined import Joined, choose_joined, parts_of
-from aotc.lowering.plan import Storage
+from aotc.lowering.plan import StepKind, Storage
 from aotc.lowering.plan_symbols import with_symbols
 from aotc.lowering.recorder import Place, Recorder, Weights
+from aotc.lowering.residence import DEVICE, HOST, Residence, is_aligned
 from aotc.lowering.views import is_empty, is_view, resolve_view, results_of, view_offset
 
 Compile = Callable[[Function], CompiledFunction]
@@ -31,11 +33,21 @@ Compile = Callable[[Function], CompiledFunction]
 
 @dataclass(frozen=True, slots=True)
 class Planned:
-    """The plan, the weights' arrays by offset in the blob, and the blob's size in bytes."""
+    """The plan, the weights' arrays by offset in the blob, the blob's size in bytes, and the blob of cubins."""
 
     plan: plan.ExecutionPlan
     weights: tuple[tuple[int, np.ndarray], ...]
     weights_size: int
+    cubins: bytes = b""
+
+
+@dataclass(frozen=True, slots=True)
+class Lowered:
+    """A fused module with the code of its functions; those in ``in_place`` write their result over an argument."""
+
+    module: Module
+    compiled: Mapping[Function, CompiledFunction]
+    in_place: InPlace
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,8 +58,13 @@ class Tables:
     in_place: InPlace
     weights: Weights
     kernels: dict[str, plan.Kernel]
+    cuda: CudaTables
     states: Mapping[str, int]
     joined: Joined
+
+    @property
+    def uses_device(self) -> bool:
+        return any(function.on_device for function in self.compiled.values())
 
     def kernel(self, kernel: plan.Kernel) -> int:
         """The number of a kernel."""
@@ -55,9 +72,10 @@ class Tables:
         return list(self.kernels).index(kernel.symbol)
 
 
-def make_plan(module: Module, compiled: Mapping[Function, CompiledFunction], in_place: InPlace) -> Planned:
+def make_plan(module: Module, compiled: Mapping[Function, CompiledFunction], in_place: InPlace, fallback: Lowered | None = None) -> Planned:
     """The plan of a module whose functions are calls of primitive functions, each of them in ``compiled``; those in
-    ``in_place`` were compiled to write their result over an argument.
+    ``in_place`` were compiled to write their result over an argument. ``fallback``: the same model for the CPU alone, which runs
+    where there is no device.
 
     Raises UnsupportedModel for a tensor of 2^31 elements or more: kernels count in int32.
     """
@@ -66,10 +84,25 @@ def make_plan(module: Module, compiled: Mapping[Function, CompiledFunction], in_
         plan.State(name, initial.type.dtype, initial.type.static_shape(), weights.add(initial.data) if initial.data.any() else None)
         for name, initial in module.states.items()
     ]
-    tables = Tables(compiled, in_place, weights, {}, {state.name: number for number, state in enumerate(states)}, choose_joined(module))
-    entries = [_plan_entry(name, module, tables) for name in module.functions if name not in module.versions]
-    made = plan.ExecutionPlan(tuple(entries), tuple(tables.kernels.values()), tuple(states))
-    return Planned(made, tuple(weights.arrays), weights.size)
+    numbers = {state.name: number for number, state in enumerate(states)}
+    tables = Tables(compiled, in_place, weights, {}, CudaTables(), numbers, choose_joined(module))
+    entries = _plan_entries(module, tables)
+    if fallback is not None:
+        entries = [replace(entry, fallback=len(entries) + number) for number, entry in enumerate(entries)]
+        joined = choose_joined(fallback.module)
+        entries += _plan_entries(fallback.module, replace(tables, compiled=fallback.compiled, in_place=fallback.in_place, joined=joined))
+    cuda = tables.cuda
+    made = plan.ExecutionPlan(
+        tuple(entries), tuple(tables.kernels.values()), tuple(states), tuple(cuda.kernels.values()), tuple(cuda.records)
+    )
+    if not cuda.kernels:
+        return Planned(made, tuple(weights.arrays), weights.size)
+    made, arrays = device_weights_first(made, weights.arrays)
+    return Planned(made, arrays, max((offset + array.nbytes for offset, array in arrays), default=0), cuda.blob())
+
+
+def _plan_entries(module: Module, tables: Tables) -> list[plan.EntryPoint]:
+    return [_plan_entry(name, module, tables) for name in module.functions if name not in module.versions]
 
 
 def _plan_entry(name: str, module: Module, tables: Tables) -> plan.EntryPoint:
@@ -77,6 +110,7 @@ def _plan_entry(name: str, module: Module, tables: Tables) -> plan.EntryPoint:
     function, output_names = module.functions[name], module.output_names[name]
     versions = [module.functions[version] for version, of in module.versions.items() if of == name]
     recorder, inputs, outputs = Recorder(), list[plan.TensorSpec](), list[plan.TensorSpec]()
+    residence = Residence(recorder, tables.uses_device)
     params: list[int] = []
     for param in function.params:
         if param.name in tables.states:
@@ -91,8 +125,8 @@ def _plan_entry(name: str, module: Module, tables: Tables) -> plan.EntryPoint:
         else:
             places.append(Place(Storage.OUTPUT, len(outputs)))
             outputs.append(plan.TensorSpec(label, tensor_of(result).dtype, tensor_of(result).shape))
-    done = [_plan_version(recorder, tables, function, version, params, places) for version in versions]
-    _plan_results(recorder, tables, function, params, places)
+    done = [_plan_version(residence, tables, function, version, params, places) for version in versions]
+    _plan_results(residence, tables, function, params, places)
     recorder.land(*done)
     buffers, arena_size, bound = recorder.placed()
     entry = plan.EntryPoint(
@@ -101,25 +135,46 @@ def _plan_entry(name: str, module: Module, tables: Tables) -> plan.EntryPoint:
     return with_symbols(entry, recorder.dynamic)
 
 
-def _plan_results(recorder: Recorder, tables: Tables, function: Function, params: Sequence[int], places: Sequence[Place]) -> None:
+def _plan_results(residence: Residence, tables: Tables, function: Function, params: Sequence[int], places: Sequence[Place]) -> None:
     """The steps of a whole function, with its results in their places."""
     in_outputs = [place if place.storage is Storage.OUTPUT else None for place in places]
-    values = FunctionPlanner(recorder, tables, function, params, in_outputs).run()
-    origins = [origin_of(result) for result in results_of(function.body)]
-    deliver(recorder, list(zip(values, places, strict=True)), origins)
+    with residence.scope():
+        values = FunctionPlanner(residence, tables, function, params, in_outputs).run()
+        origins = [origin_of(result) for result in results_of(function.body)]
+        delivered = deliver(residence, list(zip(values, places, strict=True)), origins)
+        if residence.uses_device:
+            _hand_over(residence, delivered)
+
+
+def _hand_over(residence: Residence, delivered: Sequence[int]) -> None:
+    """Outputs get to the caller's memory, wherever that is, and states to the host."""
+    recorder = residence.recorder
+    states = [value for value in delivered if recorder.values[value].storage is Storage.STATE]
+    residence.require(states, HOST, "")
+    for where in (DEVICE, HOST):
+        outputs = [
+            value
+            for value in delivered
+            if recorder.values[value].storage is Storage.OUTPUT
+            and residence.only_on_device(value) is where
+            and not recorder.is_dynamic(*recorder.values[value].shape)
+        ]
+        if outputs:
+            recorder.step(plan.Step(StepKind.DELIVER, tuple(outputs), 0, label="deliver", target=int(where)))
 
 
 def _plan_version(
-    recorder: Recorder, tables: Tables, general: Function, version: Function, params: Sequence[int], places: Sequence[Place]
+    residence: Residence, tables: Tables, general: Function, version: Function, params: Sequence[int], places: Sequence[Place]
 ) -> int:
     """A version behind the question whether the inputs have its shapes; the number of the step that jumps behind all versions."""
+    recorder = residence.recorder
     away: Dim = 0  # how far the shapes are from the version's
     for one, other in zip(general.params, version.params, strict=True):
         for dim, wanted in zip(tensor_of(one).shape, tensor_of(other).shape, strict=True):
             away = maximum(away, maximum(dim - wanted, wanted - dim))
     elsewhere = recorder.branch_unless(version.name, less=(away, 1))
     inputs = [recorder.value(tensor_of(param), recorder.place(value)) for param, value in zip(version.params, params, strict=True)]
-    _plan_results(recorder, tables, version, inputs, places)
+    _plan_results(residence, tables, version, inputs, places)
     finished = recorder.jump(version.name)
     recorder.land(elsewhere)
     return finished
@@ -130,17 +185,21 @@ class FunctionPlanner:
     ``places`` says of each result where it should be computed if that is possible, ``None``: anywhere."""
 
     def __init__(
-        self, recorder: Recorder, tables: Tables, function: Function, params: Sequence[int], places: Sequence[Place | None]
+        self, residence: Residence, tables: Tables, function: Function, params: Sequence[int], places: Sequence[Place | None]
     ) -> None:  # fmt: skip
-        self.recorder, self.tables = recorder, tables
+        self.residence, self.recorder, self.tables = residence, residence.recorder, tables
         self.results = results_of(function.body)
         self.value_ids: dict[Expr, tuple[int, ...]] = {param: (value,) for param, value in zip(function.params, params, strict=True)}
         self.wanted: dict[tuple[Expr, int], Place] = {}  # (node, result) that is computed straight into its place
         self.wholes: dict[Expr, int] = {}  # concatenations whose memory exists
         for result, place in zip(self.results, places, strict=True):
             source = resolve_view(result, parts=False)
-            if place is not None and isinstance(source[0], (Call, If, Loop)):
+            if place is not None and isinstance(source[0], (Call, If, Loop)) and self._may_be_in(result, source):
                 self.wanted.setdefault(source, place)
+
+    def _may_be_in(self, result: Expr, source: tuple[Expr, int]) -> bool:
+        """Whether the memory of a result, whose size a run tells, is as large as what the device would compute there."""
+        return not self.residence.uses_device or tensor_of(result).size == flatten(source[0].type)[source[1]].size
 
     def run(self) -> list[int]:
         """Plans everything; the values of the results."""
@@ -169,10 +228,12 @@ class FunctionPlanner:
 
     def body(self, function: Function, params: Sequence[int], places: Sequence[Place | None]) -> list[int]:
         """Plans a body of control flow where the plan stands now; the values of its results."""
-        return FunctionPlanner(self.recorder, self.tables, function, params, places).run()
+        return FunctionPlanner(self.residence, self.tables, function, params, places).run()
 
     def deliver(self, values: Sequence[int], places: Sequence[Place], origin: str) -> None:
-        deliver(self.recorder, list(zip(values, places, strict=True)), [origin] * len(places))
+        """Values of a body to their places, as the host sees them: so it is what the body leaves, whatever ran in it."""
+        self.residence.require(values, HOST, origin)
+        deliver(self.residence, list(zip(values, places, strict=True)), [origin] * len(places))
 
     def zero(self) -> int:
         """The offset of an int64 zero in the weights."""
@@ -195,8 +256,8 @@ class FunctionPlanner:
             case Call() if is_empty(node):
                 return tuple(self._weight(type_, np.zeros(0, type_.dtype)) for type_ in flatten(node.type))
             case Call() if is_view(node):
-                offset = cast(Any, view_offset(node)) * tensor_of(node).itemsize
-                return (self.recorder.view(self.value_ids[node.args[0]][0], tensor_of(node), offset),)
+                value, offset = self.value_ids[node.args[0]][0], cast(Any, view_offset(node)) * tensor_of(node).itemsize
+                return (self.residence.same(self.recorder.view(value, tensor_of(node), offset), value),)
             case Call() if node in self.tables.joined.wholes:
                 return self._plan_join(node)
             case Call() if isinstance(node.op, Function):
@@ -206,39 +267,84 @@ class FunctionPlanner:
     def _plan_call(self, node: Call, function: Function) -> tuple[int, ...]:
         compiled, recorder = self.tables.compiled[function], self.recorder
         arguments = self.ids(node.args)
+        self.residence.require(arguments, compiled.on_device, node.origin)
+        if compiled.on_device:
+            return self._plan_launches(node, function, compiled, arguments)
         scratch = [recorder.buffer(type_) for type_ in compiled.scratch]
         if function in self.tables.in_place:
             results = [recorder.view(arguments[self.tables.in_place[function]], tensor_of(node))]
         else:
             results = [self.result(node, i, type_) for i, type_ in enumerate(flatten(node.type))]
         roles = {"input": arguments, "scratch": scratch, "output": results}
-        for kernel in compiled.kernels:
+        for kernel in cast("tuple[CompiledKernel, ...]", compiled.kernels):
             operands = tuple(roles[role][index] for role, index in kernel.operands)
             number = self.tables.kernel(plan.Kernel(kernel.symbol, len(operands), len(kernel.dims)))
             recorder.step(
                 plan.Step(
-                    plan.StepKind.KERNEL, operands, kernel.outputs, number, kernel.dims, kernel.tasks, node.origin, function.name, kernel.flops
+                    StepKind.KERNEL, operands, kernel.outputs, number, kernel.dims, kernel.tasks, node.origin, function.name, kernel.flops
                 )
             )  # fmt: skip
         recorder.use(*arguments, *scratch, *results)
+        for value in results:
+            self.residence.made(value, HOST)
         return tuple(results)
+
+    def _plan_launches(self, node: Call, function: Function, compiled: CompiledFunction, arguments: Sequence[int]) -> tuple[int, ...]:
+        recorder = self.recorder
+        inputs = [self._aligned(value, node.origin) for value in arguments]
+        scratch = [recorder.buffer(type_) for type_ in compiled.scratch]
+        results = [self.result(node, i, type_) for i, type_ in enumerate(flatten(node.type))]
+        written = [value if self._is_aligned(value) else self._like(value) for value in results]
+        roles = {"input": inputs, "scratch": scratch, "output": written}
+        for kernel in cast("tuple[CudaKernel, ...]", compiled.kernels):
+            operands = tuple(roles[role][index] for role, index in kernel.operands)
+            number, dims = self.tables.cuda.kernel(kernel), (*kernel.dims, *kernel.grid)
+            recorder.step(
+                plan.Step(StepKind.LAUNCH, operands, kernel.outputs, number, dims, 1, node.origin, function.name, kernel.flops)
+            )  # fmt: skip
+        for made, value in zip(written, results, strict=True):
+            if made != value:
+                recorder.copy(made, value, node.origin, DEVICE)
+            self.residence.made(value, DEVICE)
+        recorder.use(*arguments, *scratch, *written, *results)
+        return tuple(results)
+
+    def _is_aligned(self, value: int) -> bool:
+        return is_aligned(self.recorder.values[value].offset)
+
+    def _like(self, value: int) -> int:
+        held = self.recorder.values[value]
+        return self.recorder.buffer(TensorType(held.shape, held.dtype))
+
+    def _aligned(self, value: int, origin: str) -> int:
+        """A value, or a copy of it where a CUDA kernel cannot read it."""
+        if self._is_aligned(value):
+            return value
+        copied = self._like(value)
+        self.recorder.copy(value, copied, origin, DEVICE)
+        return copied
 
     def _plan_join(self, node: Call) -> tuple[int, ...]:
         """A concatenation: the parts that were not computed in their place are copied there."""
         whole, offset = self._whole(node), cast(Dim, 0)
+        parts = self.ids(parts_of(node))
+        where = any(self.residence.only_on_device(part) for part in parts)
+        self.residence.require(parts, where, node.origin)
         for arg in parts_of(node):
             part, type_ = self.value_ids[arg][0], tensor_of(arg)
             place = self.recorder.view(whole, type_, offset * type_.itemsize)
             if self.recorder.place(part) != self.recorder.place(place) and type_.size != 0:
-                self.recorder.copy(part, place, node.origin)
+                self.recorder.copy(part, place, node.origin, where)
             offset = offset + type_.size
         self.recorder.use(whole)
+        self.residence.made(whole, where)
         return (whole,)
 
     def _plan_dims(self, node: Call) -> tuple[int, ...]:
         """``define_dims``, ``check_dims``, ``anchor``: the first argument, after what the operator does to symbols."""
         value, attrs, recorder = self.value_ids[node.args[0]][0], cast(Any, node.attrs), self.recorder
         if cast(Any, node.op).name == "define_dims":
+            self.residence.require([value], HOST, node.origin)
             for element, dim in enumerate(attrs.dims):
                 symbol = as_symbol(dim)
                 if symbol is not None and symbol.name not in recorder.dynamic:
@@ -256,20 +362,33 @@ class FunctionPlanner:
         return self.recorder.value(type_, Place(Storage.WEIGHT, 0, self.tables.weights.add(data)))
 
 
-def deliver(recorder: Recorder, wanted: Sequence[tuple[int, Place]], origins: Sequence[str]) -> None:
-    """Copies values to their places where they were not computed there. No place is written while a value that is still to be
-    copied lies in it: such a value moves to a buffer first."""
-    pending = [(value, place, origin) for (value, place), origin in zip(wanted, origins, strict=True) if recorder.place(value) != place]
-    targets = {(place.storage, place.index) for _, place, _ in pending}
-    for number, (value, place, origin) in enumerate(pending):
-        held = recorder.values[value]
+def deliver(residence: Residence, wanted: Sequence[tuple[int, Place]], origins: Sequence[str]) -> list[int]:
+    """Copies values to their places where they were not computed there; the values that lie there then. No place is written while
+    a value that is still to be copied lies in it: such a value moves to a buffer first."""
+    recorder = residence.recorder
+    delivered = [value for value, _ in wanted]
+    pending = [number for number, (value, place) in enumerate(wanted) if recorder.place(value) != place]
+    targets = {(wanted[number][1].storage, wanted[number][1].index) for number in pending}
+    for number in pending:
+        held = recorder.values[delivered[number]]
         if (held.storage, held.index) in targets:
             moved = recorder.buffer(TensorType(held.shape, held.dtype))
-            recorder.copy(value, moved, origin)
-            pending[number] = (moved, place, origin)
-    for value, place, origin in pending:
-        held = recorder.values[value]
-        recorder.copy(value, recorder.value(TensorType(held.shape, held.dtype), place), origin)
+            delivered[number] = _copied(residence, delivered[number], moved, origins[number])
+    for number in pending:
+        held = recorder.values[delivered[number]]
+        target = recorder.value(TensorType(held.shape, held.dtype), wanted[number][1])
+        delivered[number] = _copied(residence, delivered[number], target, origins[number])
+    return delivered
+
+
+def _copied(residence: Residence, value: int, target: int, origin: str) -> int:
+    """``target`` with the content of ``value``, copied where that is. What has a size that a run tells is the host's."""
+    recorder = residence.recorder
+    where = residence.only_on_device(value) and not recorder.is_dynamic(*recorder.values[target].shape)
+    residence.require([value], where, origin)
+    recorder.copy(value, target, origin, where)
+    residence.made(target, where)
+    return target
 
 
 def tensor_of(expr: Expr | Var) -> TensorType:

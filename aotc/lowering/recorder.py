@@ -12,7 +12,7 @@ from aotc.ir.arrays import pieces
 from aotc.ir.dims import Dim, DimExpr, Symbol, symbol, symbols_of
 from aotc.ir.types import TensorType
 from aotc.lowering import memory, plan
-from aotc.lowering.plan import StepKind, Storage
+from aotc.lowering.plan import CROSSINGS, DEVICE_STEPS, Memory, StepKind, Storage
 
 MAX_ELEMENTS = 2**31 - 1
 
@@ -45,6 +45,13 @@ class _PendingBuffer:
     size: Dim
     first: int
     last: int
+    host: bool = False
+    device: bool = False
+
+    @property
+    def memory(self) -> Memory:
+        """What the processors that use it see."""
+        return (Memory.SHARED if self.host else Memory.DEVICE) if self.device else Memory.HOST
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,10 +105,16 @@ class Recorder:
     def step(self, step: plan.Step) -> int:
         self.steps.append(step)
         self.use(*step.arguments)
+        for value in step.arguments:
+            if self.values[value].storage is Storage.ARENA:
+                pending = self.buffers[self.values[value].index]
+                pending.host |= step.kind not in DEVICE_STEPS
+                pending.device |= step.kind in DEVICE_STEPS or step.kind in CROSSINGS
         return len(self.steps) - 1
 
-    def copy(self, source: int, target: int, origin: str) -> None:
-        self.step(plan.Step(StepKind.COPY, (source, target), 1, source=origin, label="copy"))
+    def copy(self, source: int, target: int, origin: str, on_device: bool = False) -> None:
+        kind = StepKind.DEVICE_COPY if on_device else StepKind.COPY
+        self.step(plan.Step(kind, (source, target), 1, source=origin, label="copy"))
 
     def set_symbol(self, name: Symbol, dim: Dim, origin: str, value: int | None = None) -> None:
         """Symbol := ``dim``, or, of an int64 ``value``, its element number ``dim``."""
@@ -139,12 +152,17 @@ class Recorder:
         return any(name in self.dynamic for name in symbols_of(*dims))
 
     def placed(self) -> tuple[tuple[plan.Buffer, ...], int | None, int | None]:
-        """Buffers with offsets, the arena's size and its lower bound; without them where sizes are symbolic."""
+        """Buffers with offsets, the size of the host's arena and its lower bound; without them where sizes are symbolic."""
         in_arena = [b for b in self.buffers if not self.is_dynamic(b.size)]
-        lifetimes = [memory.Lifetime(b.size, b.first, b.last) for b in in_arena if isinstance(b.size, int)]
-        if len(lifetimes) != len(in_arena):
-            return tuple(plan.Buffer(b.size, b.first, b.last) for b in self.buffers), None, None
-        arena = memory.place(lifetimes)
-        offsets = dict(zip(map(id, in_arena), arena.offsets, strict=True))
-        buffers = tuple(plan.Buffer(b.size, b.first, b.last, offsets.get(id(b))) for b in self.buffers)
-        return buffers, arena.size, memory.lower_bound(lifetimes)
+        if not all(isinstance(b.size, int) for b in in_arena):
+            return tuple(plan.Buffer(b.size, b.first, b.last, None, b.memory) for b in self.buffers), None, None
+        offsets: dict[int, int] = {}
+        for each in Memory:
+            held = [b for b in in_arena if b.memory is each]
+            lifetimes = [memory.Lifetime(b.size, b.first, b.last) for b in held if isinstance(b.size, int)]
+            arena = memory.place(lifetimes)
+            offsets.update(zip(map(id, held), arena.offsets, strict=True))
+            if each is Memory.HOST:
+                size, bound = arena.size, memory.lower_bound(lifetimes)
+        buffers = tuple(plan.Buffer(b.size, b.first, b.last, offsets.get(id(b)), b.memory) for b in self.buffers)
+        return buffers, size, bound

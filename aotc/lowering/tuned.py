@@ -23,7 +23,7 @@ from aotc.lowering.compiled import CompiledFunction, Selection
 from aotc.lowering.identity import function_text
 from aotc.targets import Target
 
-_NO_MATTER = {"name": "", "description": "", "glibc": (0, 0), "jetpacks": (), "jetpack": None}
+_NO_MATTER = {"name": "", "description": "", "glibc": (0, 0), "jetpacks": (), "jetpack": None, "gpu": None}
 """Fields of a target that kernels do not depend on."""
 
 

@@ -7,13 +7,14 @@ import os
 import signal
 import sys
 from collections.abc import Iterator
+from dataclasses import replace
 
 from aotc.errors import AotcError, BuildError
 from aotc.ir.expr import Function
 from aotc.lowering.compiled import CompiledFunction, Selection
 from aotc.lowering.frames import pack_result, read_frame, unpack_function, write_frame
 from aotc.lowering.identity import function_label
-from aotc.targets import Target
+from aotc.targets import Target, without_gpu
 
 
 def main() -> None:
@@ -52,10 +53,12 @@ def without_torch() -> Iterator[None]:
 
 
 def compile_one(function: Function, target: Target, in_place: int | None, selection: Selection | None = None) -> CompiledFunction:
-    """Raises AotcError, whatever fails."""
-    from aotc.lowering.kernel import lower_function
-
+    """Code of the target's GPU where it has one and a schedule applies, else of its CPU. Raises AotcError, whatever fails."""
     try:
+        if target.gpu is not None:
+            return _compile_for_gpu(function, target, selection)
+        from aotc.lowering.kernel import lower_function
+
         return lower_function(function, target, in_place, selection)
     except AotcError:
         raise
@@ -65,6 +68,17 @@ def compile_one(function: Function, target: Target, in_place: int | None, select
         raise BuildError(
             f"{where}: compiling {function_label(function)} failed: {type(error).__name__}: {lines[-1] if lines else ''}"
         ) from error
+
+
+def _compile_for_gpu(function: Function, target: Target, selection: Selection | None) -> CompiledFunction:
+    from aotc.lowering.cuda.kernel import NotOnCuda
+    from aotc.lowering.cuda.kernel import lower_function as lower_for_gpu
+    from aotc.lowering.kernel import lower_function
+
+    made = lower_for_gpu(function, target, selection)
+    if not isinstance(made, NotOnCuda):
+        return made
+    return replace(lower_function(function, without_gpu(target), None), not_on_cuda=made.reason)
 
 
 def _answer(request: bytes) -> CompiledFunction | AotcError:

@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from aotc.errors import BuildError
+from aotc.lowering.plan import ALIGNMENT
 from aotc.packaging import header as headers
 from aotc.packaging.elf_check import ElfReport, check_kernels, check_output, inspect_elf, needs_builtins, text_size
 from aotc.packaging.elf_object import MACHINES, Blob, write_object
@@ -23,19 +24,22 @@ CSRC = Path(__file__).resolve().parent.parent / "runtime" / "csrc"
 APPLICATION_SOURCES = ("aotc_loader.c",)  # the application's side, not part of a model's file
 STUB_HEADERS = ("aotc_kernel.h", "blobs.h")
 VERSION_SCRIPT = "{ global: aotc_model; local: *; };\n"
+CUBINS_SECTION = ".aotc.cubins"
 WEIGHTS_ALIGNMENT = {"x86_64": 4096, "aarch64": 65536}  # the largest page of a kernel for it
 
 
 @dataclass(frozen=True)
 class Parts:
     """All that goes into a file, in a fixed order. ``kernels``: object code; ``stubs``: C source, which defines what blobs.h declares of
-    the kernels; ``weights``: what ``write_weights`` wrote, which goes into the file or, where the manifest says so, beside it."""
+    the kernels; ``weights``: what ``write_weights`` wrote, which goes into the file or, where the manifest says so, beside it;
+    ``cubins``: the plan's, in one blob."""
 
     kernels: Sequence[bytes]
     stubs: str
     plan: bytes
     manifest: Manifest
     weights: Path
+    cubins: bytes = b""
 
 
 @dataclass(frozen=True)
@@ -142,6 +146,8 @@ def _link(parts: Parts, tools: Toolchain, work: Path, path: Path) -> Header:
                 WEIGHTS_ALIGNMENT[architecture],
                 HEADER_BYTES,
             ),
+            Blob(CUBINS_SECTION, "aotc_cubins_data", parts.cubins or EMPTY, ALIGNMENT),
+            _constant("aotc_cubins_size", struct.pack("<Q", len(parts.cubins))),
             _constant("aotc_manifest_size", struct.pack("<Q", len(manifest))),
             _constant("aotc_plan_size", struct.pack("<Q", len(parts.plan))),
             _constant("aotc_weights_size", struct.pack("<Q", size)),

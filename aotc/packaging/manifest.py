@@ -72,7 +72,7 @@ class EntryPointInfo:
 class Manifest:
     """``metadata``: the user's own texts (labels, licence, the model's metadata). Digests are SHA-256 in hexadecimal;
     ``external_weights``: the weights lie in a file of their own beside the built one; ``model_digest``: what tells the source model from
-    another (``aotc.ir.digest``)."""
+    another (``aotc.ir.digest``); ``sm``: the GPUs that the file has code for, as compute capabilities (87 for sm_87)."""
 
     aotc_version: str
     target: TargetInfo
@@ -85,6 +85,7 @@ class Manifest:
     metadata: Mapping[str, str] = field(default_factory=dict)
     external_weights: bool = False
     model_digest: str = ""
+    sm: tuple[int, ...] = ()
     abi_version: int = ABI_VERSION
     format_version: int = FORMAT_VERSION
 
@@ -108,7 +109,7 @@ def make_manifest(
     return Manifest(
         aotc_version=aotc_version,
         target=target,
-        entry_points=tuple(_entry_point(entry) for entry in plan.entry_points),
+        entry_points=tuple(_entry_point(entry) for entry in plan.visible_entry_points),
         plan_size=len(plan_bytes),
         weights_size=weights.size,
         plan_sha256=hashlib.sha256(plan_bytes).hexdigest(),
@@ -117,6 +118,7 @@ def make_manifest(
         metadata=dict(metadata or {}),
         external_weights=weights.size > WEIGHTS_INSIDE,
         model_digest=model_digest,
+        sm=tuple(sorted({cubin.sm for cubin in plan.cubins})),
     )
 
 
@@ -129,7 +131,8 @@ def parse_manifest(tree: Mapping[str, Any]) -> Manifest:
         fields = _known(TargetInfo, tree["target"])
         target = TargetInfo(**{**fields, "features": tuple(fields["features"]), "glibc": tuple(fields["glibc"])})
         entry_points = tuple(_parse_entry_point(entry) for entry in tree["entry_points"])
-        return Manifest(**{**_known(Manifest, tree), "target": target, "entry_points": entry_points})
+        parts = {"target": target, "entry_points": entry_points, "sm": tuple(tree.get("sm", ()))}
+        return Manifest(**{**_known(Manifest, tree), **parts})
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise RuntimeFailure(f"the manifest is damaged ({error}); build the file again") from error
 

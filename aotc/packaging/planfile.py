@@ -17,9 +17,12 @@ from aotc.ir.types import DTYPES
 from aotc.lowering.plan import (
     DYNAMIC,
     Buffer,
+    Cubin,
+    CudaKernel,
     EntryPoint,
     ExecutionPlan,
     Kernel,
+    Memory,
     State,
     Step,
     StepKind,
@@ -30,7 +33,7 @@ from aotc.lowering.plan import (
 )  # fmt: skip
 
 MAGIC = b"AOTCPLAN"
-VERSION = 2
+VERSION = 3
 MAX_RANK, MAX_SYMBOLS, MAX_DEPTH = 16, 512, 64
 
 CONSTANT, SYMBOL, ADD, MULTIPLY, FLOORDIV, MODULO, MINIMUM, MAXIMUM = range(8)
@@ -48,15 +51,19 @@ _RECORDS = {  # in the order of the header's tables; the first holds bytes
     "kernels": struct.Struct("<IIII"),
     "tensors": struct.Struct("<IIII"),
     "values": struct.Struct("<IIIIII"),
-    "buffers": struct.Struct("<IIIIq"),
+    "buffers": struct.Struct("<IIIHHq"),
     "steps": struct.Struct("<12I"),
     "states": struct.Struct("<6Iq"),
     "entries": struct.Struct("<16Iqq"),
+    "cuda_kernels": struct.Struct("<10I"),
+    "cubins": struct.Struct("<IIqq"),
+    "devices": struct.Struct("<q"),
 }
 _HEADER_BYTES = _HEADER.size + _TABLE.size * len(_RECORDS)
 _HASH_OFFSET = 24
 _MAX_EXTENT = 2**31 - 1  # of a dim; bounds beyond it mean nothing
 _NO_INPUT = 2**32 - 1  # of a symbol that a step sets
+_NO_FALLBACK = 2**32 - 1
 
 Code = tuple[tuple[int, int], ...]
 Range = tuple[int, int]
@@ -81,6 +88,10 @@ def write_plan(plan: ExecutionPlan) -> bytes:
     tables = _Tables()
     for kernel in plan.kernels:
         tables.add("kernels", tables.string(kernel.symbol), kernel.buffers, kernel.dims, 0)
+    for launched in plan.cuda_kernels:
+        tables.add("cuda_kernels", *_cuda_kernel(tables, launched))
+    tables.add_range("cubins", [(cubin.sm, 0, cubin.offset, cubin.size) for cubin in plan.cubins])
+    tables.add_range("devices", [(plan.device_weights,)] if plan.cuda_kernels else [])
     tables.add_range("states", [_state(tables, state) for state in plan.states])
     entries = [_EntryWriter(tables, entry).write() for entry in plan.entry_points]
     for entry in entries:
@@ -183,6 +194,11 @@ def _state(tables: _Tables, state: State) -> tuple[int, ...]:
     return tables.string(state.name), _dtype(state.dtype), *dims, int(initial is not None), 0, initial or 0
 
 
+def _cuda_kernel(tables: _Tables, kernel: CudaKernel) -> tuple[int, ...]:
+    cubins = tables.add_range("indices", [(number,) for number in kernel.cubins])
+    return tables.string(kernel.symbol), kernel.buffers, kernel.dims, *kernel.block, kernel.shared_bytes, *cubins, 0
+
+
 def _check_rank(what: str, shape: Sequence[Dim]) -> None:
     if len(shape) > MAX_RANK:
         raise BuildError(f"{what} has {len(shape)} dims, at most {MAX_RANK} are possible; reshape it in the model")
@@ -211,7 +227,8 @@ class _EntryWriter:
         codes = [tables.code(postfix(dim, self.symbols)) for dim in self.exprs]
         exprs = tables.add_range("exprs", codes)
         name = tables.string(entry.name)
-        return (name, 0, *inputs, *outputs, *symbols, *exprs, *values, *buffers, *steps,
+        fallback = _NO_FALLBACK if entry.fallback is None else entry.fallback
+        return (name, fallback, *inputs, *outputs, *symbols, *exprs, *values, *buffers, *steps,
                 -1 if entry.arena_size is None else entry.arena_size, -1 if entry.arena_lower_bound is None else entry.arena_lower_bound)  # fmt: skip
 
     def _expr(self, dim: Dim) -> int:
@@ -253,7 +270,8 @@ class _EntryWriter:
 
     def _buffer(self, buffer: Buffer) -> tuple[int, ...]:
         fixed = buffer.offset is not None
-        return self._expr(buffer.size), buffer.first_step, buffer.last_step, int(fixed), buffer.offset if buffer.offset is not None else 0
+        offset = buffer.offset if buffer.offset is not None else 0
+        return self._expr(buffer.size), buffer.first_step, buffer.last_step, int(fixed), buffer.memory.value, offset
 
     def _step(self, step: Step) -> tuple[int, ...]:
         arguments = self._indices(step.arguments)
@@ -296,7 +314,14 @@ class _Reader:
     def plan(self) -> ExecutionPlan:
         kernels = tuple(Kernel(self._string(symbol), buffers, dims) for symbol, buffers, dims, _ in self.tables["kernels"])
         states = tuple(self._state(record) for record in self.tables["states"])
-        return ExecutionPlan(tuple(self._entry(record) for record in self.tables["entries"]), kernels, states)
+        launched = tuple(
+            CudaKernel(self._string(symbol), buffers, dims, (x, y, z), shared, tuple(self._indices(first, count)))
+            for symbol, buffers, dims, x, y, z, shared, first, count, _ in self.tables["cuda_kernels"]
+        )
+        cubins = tuple(Cubin(sm, offset, size) for sm, _, offset, size in self.tables["cubins"])
+        weights = sum(size for (size,) in self.tables["devices"])
+        entries = tuple(self._entry(record) for record in self.tables["entries"])
+        return ExecutionPlan(entries, kernels, states, launched, cubins, weights)
 
     def _state(self, record: tuple[int, ...]) -> State:
         name, dtype, first, count, has_initial, _, initial = record
@@ -329,6 +354,7 @@ class _Reader:
             arena_size=None if arena_size < 0 else arena_size,
             arena_lower_bound=None if lower_bound < 0 else lower_bound,
             symbols=read_symbols,
+            fallback=None if record[1] == _NO_FALLBACK else record[1],
         )
 
     def _dim(self, first: int, count: int) -> Dim:
@@ -358,8 +384,8 @@ class _Reader:
         return Value(DTYPES[dtype], self._dims(first, count), Storage(storage), index, self.exprs[offset])
 
     def _buffer(self, row: tuple[int, ...]) -> Buffer:
-        size, first_step, last_step, fixed, offset = row
-        return Buffer(self.exprs[size], first_step, last_step, offset if fixed else None)
+        size, first_step, last_step, fixed, memory, offset = row
+        return Buffer(self.exprs[size], first_step, last_step, offset if fixed else None, Memory(memory))
 
     def _step(self, row: tuple[int, ...]) -> Step:
         kind, kernel, first, count, first_dim, dim_count, tasks, outputs, source, label, flops, target = row

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from aotc.errors import RuntimeFailure
 from aotc.packaging.elf_check import ElfReport, inspect_elf
+from aotc.packaging.link import CUBINS_SECTION
 from aotc.packaging.manifest import Manifest, parse_manifest
 from aotc.packaging.weights_file import HEADER_BYTES, weights_header, weights_path
 from aotc.runtime.loader import FileInfo, read_file
@@ -16,7 +17,7 @@ from aotc.runtime.loader import FileInfo, read_file
 @dataclass(frozen=True)
 class Sizes:
     """Bytes by kind; they add up to ``file``, but for ``weights_beside``, the file of weights beside it. ``runtime``: the
-    runtime's own machine code; ``other``: ELF tables, constants."""
+    runtime's own machine code; ``cubins``: code for GPUs; ``other``: ELF tables, constants."""
 
     kernels: int
     runtime: int
@@ -26,6 +27,7 @@ class Sizes:
     other: int
     file: int
     weights_beside: int = 0
+    cubins: int = 0
 
 
 @dataclass(frozen=True)
@@ -88,6 +90,7 @@ def read_packaged(path: str | Path) -> PackagedModel:
     manifest_size = elf.sections[".aotc.manifest"][1]
     manifest = parse_manifest(info.manifest)
     inside, beside = (0, HEADER_BYTES + manifest.weights_size) if manifest.external_weights else (info.weights[1], 0)
-    other = info.file_size - (info.kernel_text + info.runtime_text + inside + size + manifest_size)
-    sizes = Sizes(info.kernel_text, info.runtime_text, inside, size, manifest_size, other, info.file_size, beside)
+    cubins = elf.sections[CUBINS_SECTION][1] if manifest.sm else 0
+    other = info.file_size - (info.kernel_text + info.runtime_text + inside + size + manifest_size + cubins)
+    sizes = Sizes(info.kernel_text, info.runtime_text, inside, size, manifest_size, other, info.file_size, beside, cubins)
     return PackagedModel(path, info, manifest, plan, elf, sizes)

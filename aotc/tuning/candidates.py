@@ -89,7 +89,7 @@ def candidate_file(layer: Layer, compiled: Sequence[CompiledFunction], target: T
     names = tuple(f"result {i}" for i in range(len(flatten(layer.function.body.type))))
     kernels = dict(zip(copies, compiled, strict=True))
     planned = make_plan(Module(functions, dict.fromkeys(functions, names)), kernels, {})
-    package(planned, kernels, target, path, {}, "fp32", None)
+    package(planned, kernels.values(), target, path, {}, "fp32", None)
 
 
 def _entry(function: Function) -> Function:

@@ -53,7 +53,7 @@ def compare(
     keys = {kernel.symbol: tuning_key(function, target) for function in functions for kernel in kernels[function].kernels}
     with tempfile.TemporaryDirectory(prefix="aotc-tune-") as folder:
         path = Path(folder) / "model.so"
-        package(planned, kernels, target, path, {}, "fp32", None)
+        package(planned, kernels.values(), target, path, {}, "fp32", None)
         board.send_file(path)
     count = len(planned.plan.entry_points) // 2
     return [_compare(planned, keys, place, count, model, board, seconds / count, threads) for place in range(count)]

@@ -18,7 +18,7 @@ from aotc.lowering.build import Workers
 from aotc.lowering.tuned import Tuned, read_tuning, write_tuning
 from aotc.ops.custom import CustomOperator
 from aotc.passes.pipeline import optimise
-from aotc.targets import Target, catalogue
+from aotc.targets import Target, catalogue, without_gpu
 from aotc.tuning.board import Board, connect, local
 from aotc.tuning.candidates import Compiler, Layer
 from aotc.tuning.model import Sized, layers, sized
@@ -92,6 +92,7 @@ def tune(
     path, effort = Path(output), effort or Effort()
     entries = read_tuning(path) if path.exists() else {}
     write_tuning(path, entries)  # a path that cannot be written is to be known before the first minute
+    target = without_gpu(target)  # what is tuned are the CPU's kernels
     with Workers() as workers, _opened(boards, target) as opened:
         model = sized(source.module(target), sizes or {})
         stage("building the untuned kernels")

@@ -29,7 +29,7 @@ def test_what_was_built(sample: Sample, target: TargetInfo) -> None:
     packaged.verify()
     sizes = packaged.sizes
     parts = (sizes.kernels, sizes.runtime, sizes.weights, sizes.plan, sizes.manifest, sizes.other)
-    assert sum(parts) == sizes.file == packaged.path.stat().st_size and min(parts) > 0
+    assert sum(parts) == sizes.file == packaged.path.stat().st_size and min(parts) > 0 and sizes.cubins == 0
     assert (sizes.weights, sizes.plan) == (76, len(packaged.plan))
 
 

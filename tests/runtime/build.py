@@ -14,6 +14,7 @@ from aotc.packaging.planfile import write_plan
 from aotc.packaging.stubs import stub_source
 from aotc.packaging.weights_file import NO_HEADER
 from tests.runtime.models import MODELS, PADDED_WEIGHTS
+from tests.runtime.models_cuda import CUBINS
 
 HERE = Path(__file__).resolve().parent / "csrc"
 RUNTIME = Path(__file__).resolve().parents[2] / "aotc" / "runtime" / "csrc"
@@ -67,7 +68,7 @@ def compile_objects(folder: Path, sources: list[Path], flavour: str) -> list[Pat
     return objects
 
 
-def blob_source(plan: bytes, weights: bytes, *, writable: bool = False, header: bytes = NO_HEADER) -> str:
+def blob_source(plan: bytes, weights: bytes, cubins: bytes = b"", *, writable: bool = False, header: bytes = NO_HEADER) -> str:
     """C that stands for what the linker adds. ``writable``: the plan can be changed in place, for the fuzzer. ``header``: of a
     file of weights beside the model."""
     const = "" if writable else "const "
@@ -81,6 +82,7 @@ def blob_source(plan: bytes, weights: bytes, *, writable: bool = False, header: 
         "#include <stdint.h>\n"
         + array("aotc_plan_data", ".aotc.plan", plan, const)
         + array("aotc_weights_data", ".aotc.weights", weights, "const ")
+        + array("aotc_cubins_data", ".aotc.cubins", cubins, "const ")
         + f'const char aotc_manifest_data[] = "{manifest.decode().replace(chr(34), chr(92) + chr(34))}";\n'
         + f"const uint64_t aotc_manifest_size = {len(manifest)};\n"
         + f"const unsigned char aotc_weights_header[64] = {{{','.join(map(str, header))}}};\n"
@@ -92,7 +94,7 @@ def build_model(folder: Path, name: str, plan: ExecutionPlan, objects: list[Path
     """The plan as a .so that exports aotc_model."""
     work = folder / name
     work.mkdir(parents=True, exist_ok=True)
-    (work / "blobs.c").write_text(blob_source(write_plan(plan), PADDED_WEIGHTS))
+    (work / "blobs.c").write_text(blob_source(write_plan(plan), PADDED_WEIGHTS, CUBINS if plan.cubins else b""))
     (work / "stubs.c").write_text(stub_source(plan))
     made = folder / f"{name}.so"
     parts = [str(work / "blobs.c"), str(work / "stubs.c"), *map(str, objects)]
@@ -108,6 +110,8 @@ def build_all(folder: Path, flavour: str) -> Path:
     objects = compile_objects(folder / "objects", [*SOURCES, HERE / "kernels.c"], flavour)
     for name, make in MODELS.items():
         build_model(folder, name, make(), objects, flavour)
+    library = ["-fPIC", "-shared", "-fvisibility=hidden", str(HERE / "fake_cuda.c"), "-lpthread", "-o", str(folder / "fake_cuda.so")]
+    run_tool([*compiler(flavour), *STRICT, *FLAVOURS[flavour], *library])
     driver = folder / "driver"
     sources = sorted(str(path) for path in HERE.glob("case*.c"))
     run_tool(
@@ -134,7 +138,7 @@ def build_fuzzer(folder: Path, flavour: str, name: str) -> Path:
     objects = compile_objects(folder / flavour / "objects", SOURCES, flavour)
     folder = folder / f"fuzz-{name}"
     folder.mkdir()
-    (folder / "blobs.c").write_text(blob_source(write_plan(plan), PADDED_WEIGHTS, writable=True))
+    (folder / "blobs.c").write_text(blob_source(write_plan(plan), PADDED_WEIGHTS, CUBINS if plan.cubins else b"", writable=True))
     kernels = "".join(f"int32_t {k.symbol}({', '.join(['void *'] * k.buffers + ['int32_t'] * (k.dims + 2))});\n" for k in plan.kernels)
     empty = "".join(
         f"int32_t {k.symbol}({', '.join(f'void *b{i}' for i in range(k.buffers))}{''.join(f', int32_t d{i}' for i in range(k.dims + 2))}) "

@@ -8,6 +8,7 @@ import struct
 from aotc.ir.dims import Dim, symbol
 from aotc.lowering.plan import Buffer, EntryPoint, ExecutionPlan, Kernel, Step, StepKind, Storage, Symbol, TensorSpec, Value
 from tests.runtime.models_control import CONTROL_MODELS
+from tests.runtime.models_cuda import CUDA_MODELS
 
 SCALE, BIAS_RELU = Kernel("k_scale", 3, 1), Kernel("k_bias_relu", 3, 1)
 ROW_SUM, TWICE = Kernel("k_row_sum", 2, 2), Kernel("k_twice", 3, 1)
@@ -186,4 +187,5 @@ MODELS = {
     "patterns": patterns,
     "mixing": mixing,
     **CONTROL_MODELS,
+    **CUDA_MODELS,
 }

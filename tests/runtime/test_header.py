@@ -27,7 +27,7 @@ typedef char status_size[sizeof(aotc_status) == 4 ? 1 : -1];
 typedef char tensor_size[sizeof(DLTensor) == 48 && offsetof(DLTensor, shape) == 24 ? 1 : -1];
 typedef char api_start[offsetof(aotc_api, runtime_version) == 8 && offsetof(aotc_api, model_create) == 16 && offsetof(aotc_api, session_reset) == 248 ? 1 : -1];
 typedef char dim_size[sizeof(aotc_dim) == 32 ? 1 : -1];
-typedef char session_options[offsetof(aotc_session_options, memory_limit) == 56 && offsetof(aotc_session_options, share_state) == 88 && sizeof(aotc_session_options) == 96 ? 1 : -1];
+typedef char session_options[offsetof(aotc_session_options, memory_limit) == 56 && offsetof(aotc_session_options, share_state) == 88 && offsetof(aotc_session_options, cuda_stream) == 96 && sizeof(aotc_session_options) == 104 ? 1 : -1];
 typedef char kernel_args[sizeof(aotc_kernel_args) == 24 ? 1 : -1];
 """
 

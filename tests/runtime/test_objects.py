@@ -13,11 +13,12 @@ from tests.runtime.build import RUNTIME, SOURCES
 LIBC = {
     "aligned_alloc", "bcmp", "clock_gettime", "free", "memcmp", "memcpy", "memset", "pthread_create", "pthread_join", "pthread_sigmask",
     "sched_getaffinity", "__sched_cpucount", "sem_destroy", "sem_init", "sem_post", "sem_wait", "sigfillset", "strcmp", "strlen", "sysconf",
-    "vsnprintf", "__errno_location", "open", "fstat", "__fxstat", "madvise", "mmap", "munmap", "close",
+    "vsnprintf", "__errno_location", "open", "fstat", "__fxstat", "mmap", "munmap", "close",
+    "madvise", "dlopen", "dlsym", "getenv", "pthread_mutex_init", "pthread_mutex_lock", "pthread_mutex_unlock", "pthread_mutex_destroy",
 }  # fmt: skip
 BLOBS = {
     "aotc_plan_data", "aotc_plan_size", "aotc_manifest_data", "aotc_manifest_size", "aotc_weights_data", "aotc_weights_size", "aotc_weights_header",
-    "aotc_version", "aotc_kernels", "aotc_kernel_count", "_GLOBAL_OFFSET_TABLE_",
+    "aotc_cubins_data", "aotc_cubins_size", "aotc_version", "aotc_kernels", "aotc_kernel_count", "_GLOBAL_OFFSET_TABLE_",
 }  # fmt: skip
 
 
@@ -40,7 +41,7 @@ def text_bytes(path: Path) -> int:
 def test_small_and_closed(triple: str) -> None:
     objects = compile_all(toolchain(triple, (2, 27)), SOURCES, sorted(RUNTIME.glob("*.h")))
     defined, visible, outside = (set().union(*sets) for sets in zip(*map(symbols, objects), strict=True))
-    assert sum(map(text_bytes, objects)) <= 64 * 1024
+    assert sum(map(text_bytes, objects)) <= 96 * 1024
     assert visible == {"aotc_model"}
     assert outside - defined <= LIBC | BLOBS  # among them none of the outlined atomics (__aarch64_*), which hold LSE
 

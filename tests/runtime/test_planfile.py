@@ -123,7 +123,7 @@ def test_damage_is_noticed() -> None:
 
 def test_other_version_names_both() -> None:
     data = write_plan(static())
-    with pytest.raises(RuntimeFailure, match=r"format 7, this aotc reads 2"):
+    with pytest.raises(RuntimeFailure, match=r"format 7, this aotc reads 3"):
         read_plan(with_hash(data[:8] + (7).to_bytes(4, "little") + data[12:]))
 
 

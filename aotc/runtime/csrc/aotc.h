@@ -107,7 +107,8 @@ typedef enum aotc_status {
     AOTC_BUSY = 6,             /* a session in use by another thread; a model or pool that still has users */
     AOTC_KERNEL_FAILED = 7,    /* a step returned an error, or parallel_for did not run all tasks */
     AOTC_SYSTEM = 8,           /* the system refused a file, a thread or a library */
-    AOTC_CANCELLED = 9         /* aotc_cancel ended the run */
+    AOTC_CANCELLED = 9,        /* aotc_cancel ended the run */
+    AOTC_DEVICE_FAILED = 10    /* the GPU or its driver reported an error */
 } aotc_status;
 
 #define AOTC_MESSAGE_BYTES 1024
@@ -175,6 +176,8 @@ typedef struct aotc_session_options {
     /* Use the states of this session, of the same model and mostly of another entry point, instead of states of one's own. Either may
      * be destroyed first; the allocator that holds the states must outlive both. NULL: states of one's own. */
     aotc_session_t *share_state;
+
+    void *cuda_stream; /* a CUstream of the GPU's primary context, in which the session works; must outlive it. NULL: one of its own */
 } aotc_session_options;
 
 /* ---- What the runtime tells ---- */
@@ -199,7 +202,12 @@ typedef enum aotc_step_kind {
     AOTC_STEP_SHAPE = 2,  /* reads a size that the model computes */
     AOTC_STEP_CHECK = 3,  /* compares two sizes */
     AOTC_STEP_BRANCH = 4, /* goes on elsewhere, or not */
-    AOTC_STEP_JUMP = 5
+    AOTC_STEP_JUMP = 5,
+    AOTC_STEP_LAUNCH = 6,      /* a kernel on the GPU */
+    AOTC_STEP_DEVICE_COPY = 7, /* a copy in the GPU's memory */
+    AOTC_STEP_TO_DEVICE = 8,   /* the GPU gets to see what the host wrote */
+    AOTC_STEP_TO_HOST = 9,     /* the host waits for the GPU and sees what it wrote */
+    AOTC_STEP_DELIVER = 10     /* outputs get to the caller's memory where they are elsewhere */
 } aotc_step_kind;
 
 typedef struct aotc_step_info {
@@ -229,6 +237,9 @@ typedef struct aotc_memory_info {
     uint64_t peak;        /* the most that total has been */
     uint64_t dynamic;     /* bytes of buffers whose size is known only while running, outside the arena */
     uint64_t states;      /* bytes of states; in the total of the session that made them */
+    uint64_t device;         /* bytes on the GPU: the arena there, and inputs and outputs that are not bound there */
+    uint64_t shared;         /* bytes of the arena that host and GPU see */
+    uint64_t device_weights; /* bytes of weights on the GPU, shared by the sessions of the model; not in the total */
 } aotc_memory_info;
 
 /* ---- The file's function table. Applications use the functions below it. ---- */
@@ -280,6 +291,10 @@ struct aotc_api {
     size_t (*state_count)(const aotc_model_t *model);
     const aotc_tensor_info *(*state_info)(const aotc_model_t *model, size_t state);
     aotc_status (*get_state)(aotc_session_t *session, size_t state, DLTensor *tensor, aotc_error *error);
+
+    /* Absent in files of aotc before CUDA. */
+    aotc_status (*run_async)(aotc_session_t *session, void **event, aotc_error *error);
+    aotc_status (*wait)(aotc_session_t *session, aotc_error *error);
 };
 
 /* The one symbol that a built file exports: the table for `abi_version`, or NULL if the file does not serve that version (its
@@ -365,6 +380,15 @@ aotc_status aotc_output_shape(aotc_session_t *session, size_t output, int64_t *s
  * of states that the entry point changes, are undefined, and the session can be used again (after aotc_session_reset where there are
  * states). AOTC_BUSY also while another session runs on the same states. */
 aotc_status aotc_run(aotc_session_t *session, aotc_error *error);
+
+/* Run, and return as soon as the GPU has all its work; `event`, if not NULL, gets a CUevent of the session that has occurred when the run is
+ * done (a stream can wait for it), or NULL where nothing runs on. Inputs and outputs must stay until then. An entry point whose last
+ * steps are the host's, that has states, or whose outputs are bound to pageable memory, returns later. What is done with the session next waits by
+ * itself, aotc_cancel and aotc_output_shape apart. */
+aotc_status aotc_run_async(aotc_session_t *session, void **event, aotc_error *error);
+
+/* Wait for the run that aotc_run_async started, and say how it ended. Without one, nothing happens. */
+aotc_status aotc_wait(aotc_session_t *session, aotc_error *error);
 
 /* End the run that goes on in the session, at its next turn of a loop, with AOTC_CANCELLED; without one, nothing happens. The one
  * function that other threads, and signal handlers, may call while the session runs. */

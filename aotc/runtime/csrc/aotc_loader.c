@@ -537,6 +537,18 @@ aotc_status aotc_session_reset(aotc_session_t *session, aotc_error *error) {
     return api_of(session)->session_reset(session, error);
 }
 
+aotc_status aotc_run_async(aotc_session_t *session, void **event, aotc_error *error) {
+    NEED(session);
+    NEED_FUNCTION(session, run_async);
+    return api_of(session)->run_async(session, event, error);
+}
+
+aotc_status aotc_wait(aotc_session_t *session, aotc_error *error) {
+    NEED(session);
+    NEED_FUNCTION(session, wait);
+    return api_of(session)->wait(session, error);
+}
+
 aotc_status aotc_get_state(aotc_session_t *session, size_t state, DLTensor *tensor, aotc_error *error) {
     NEED(session);
     NEED_FUNCTION(session, get_state);
@@ -567,6 +579,7 @@ aotc_status aotc_get_memory_info(aotc_session_t *session, aotc_memory_info *info
 
 const char *aotc_status_name(aotc_status status) {
     static const char *const names[] = {"ok",          "invalid argument", "invalid file",  "wrong version", "unsupported",
-                                        "out of memory", "busy",             "kernel failed", "system",        "cancelled"};
+                                        "out of memory", "busy",             "kernel failed", "system",        "cancelled",
+                                        "device failed"};
     return (size_t)status < sizeof names / sizeof *names ? names[status] : "unknown";
 }

@@ -39,6 +39,8 @@ const aotc_api rt_api = {
     .state_count = rt_state_count,
     .state_info = rt_state_info,
     .get_state = rt_get_state,
+    .run_async = rt_run_async,
+    .wait = rt_wait,
 };
 
 __attribute__((visibility("default"))) const aotc_api *aotc_model(uint32_t abi_version);

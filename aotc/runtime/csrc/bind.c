@@ -2,7 +2,7 @@
 #include <inttypes.h>
 #include <string.h>
 
-#include "internal.h"
+#include "device.h"
 
 static const char *device_name(int32_t device) {
     switch (device) {
@@ -88,15 +88,20 @@ static aotc_status check_memory(const subject *self, const DLTensor *tensor, cha
 static aotc_status check_tensor(const subject *self, const DLTensor *tensor, char **data) {
     const plan_dtype *expected = &plan_dtypes[self->tensor->dtype];
     text unknown = {0};
-    if (tensor->device.device_type != kDLCPU && tensor->device.device_type != kDLCUDAHost)
+    bool is_cuda = tensor->device.device_type == kDLCUDA || tensor->device.device_type == kDLCUDAManaged;
+    if (tensor->device.device_type != kDLCPU && tensor->device.device_type != kDLCUDAHost && !(is_cuda && self->session->cuda))
         return fail(self->error, AOTC_INVALID_ARGUMENT,
-                    "%s '%s' should be in host memory and is in %s (DLPack device %d); copy it to the host", self->kind, self->name,
-                    device_name((int32_t)tensor->device.device_type), (int)tensor->device.device_type);
+                    "%s '%s' should be in host memory%s and is in %s (DLPack device %d); copy it to the host", self->kind, self->name,
+                    self->session->cuda ? " or CUDA memory" : "", device_name((int32_t)tensor->device.device_type),
+                    (int)tensor->device.device_type);
     if (tensor->dtype.code != expected->code || tensor->dtype.bits != expected->bits || tensor->dtype.lanes != 1)
         return fail(self->error, AOTC_INVALID_ARGUMENT, "%s '%s' should be %s and is %s; convert it", self->kind, self->name,
                     expected->name, dtype_name(tensor->dtype, &unknown));
     aotc_status status = check_shape(self, tensor);
-    return status ? status : check_memory(self, tensor, data);
+    if (!status) status = check_memory(self, tensor, data);
+    if (status || !is_cuda || (uintptr_t)*data % DEVICE_ALIGNMENT == 0) return status;
+    return fail(self->error, AOTC_INVALID_ARGUMENT, "%s '%s' is at the GPU's address %p, which is not a multiple of %u; align it",
+                self->kind, self->name, (void *)*data, DEVICE_ALIGNMENT);
 }
 
 static aotc_status no_such(const char *kind, size_t number, uint32_t count, aotc_error *error) {
@@ -112,6 +117,7 @@ static aotc_status bind_input(aotc_session_t *self, size_t number, const DLTenso
     aotc_status status = check_tensor(&subject, tensor, &data);
     if (status) return status;
     input_slot *slot = &self->inputs[number];
+    if (self->cuda) device_bind(self, &slot->side, &data, (int32_t)tensor->device.device_type);
     slot->bound = true;
     slot->data = data;
     if (tensor->ndim) memcpy(slot->dims, tensor->shape, (size_t)tensor->ndim * sizeof *slot->dims);
@@ -136,6 +142,8 @@ static aotc_status bind_output(aotc_session_t *self, size_t number, const DLTens
     char *data = slot->owned;
     aotc_status status = tensor ? check_tensor(&subject, tensor, &data) : AOTC_OK;
     if (status) return status;
+    slot->side.device = 0;
+    if (tensor && self->cuda) device_bind(self, &slot->side, &data, (int32_t)tensor->device.device_type);
     slot->bound = tensor != NULL;
     slot->data = data;
     if (tensor && tensor->ndim) memcpy(slot->bound_dims, tensor->shape, (size_t)tensor->ndim * sizeof *slot->bound_dims);
@@ -146,14 +154,16 @@ static aotc_status bind_output(aotc_session_t *self, size_t number, const DLTens
 
 aotc_status rt_bind_input(aotc_session_t *self, size_t input, const DLTensor *tensor, aotc_error *error) {
     if (!session_enter(self)) return session_is_busy(error);
-    aotc_status status = bind_input(self, input, tensor, error);
+    aotc_status status = session_wait(self, error);
+    if (!status) status = bind_input(self, input, tensor, error);
     session_leave(self);
     return status;
 }
 
 aotc_status rt_bind_output(aotc_session_t *self, size_t output, const DLTensor *tensor, aotc_error *error) {
     if (!session_enter(self)) return session_is_busy(error);
-    aotc_status status = bind_output(self, output, tensor, error);
+    aotc_status status = session_wait(self, error);
+    if (!status) status = bind_output(self, output, tensor, error);
     session_leave(self);
     return status;
 }
@@ -165,8 +175,9 @@ static aotc_status get_output(aotc_session_t *self, size_t number, DLTensor *ten
         return fail(error, AOTC_INVALID_ARGUMENT, "there is no result to get: run first, and get outputs before anything is bound to one");
     const plan_dtype *dtype = &plan_dtypes[self->view->outputs[number].dtype];
     output_slot *slot = &self->outputs[number];
-    *tensor = (DLTensor){.data = slot->data,
-                         .device = {.device_type = kDLCPU, .device_id = 0},
+    bool on_host = slot->data || !slot->side.device;
+    *tensor = (DLTensor){.data = on_host ? (void *)slot->data : (void *)(uintptr_t)slot->side.device,
+                         .device = {.device_type = on_host ? kDLCPU : kDLCUDA, .device_id = 0},
                          .ndim = (int32_t)self->view->outputs[number].dims.count,
                          .dtype = {.code = dtype->code, .bits = dtype->bits, .lanes = 1},
                          .shape = slot->dims,
@@ -177,7 +188,8 @@ static aotc_status get_output(aotc_session_t *self, size_t number, DLTensor *ten
 
 aotc_status rt_get_output(aotc_session_t *self, size_t output, DLTensor *tensor, aotc_error *error) {
     if (!session_enter(self)) return session_is_busy(error);
-    aotc_status status = get_output(self, output, tensor, error);
+    aotc_status status = session_wait(self, error);
+    if (!status) status = get_output(self, output, tensor, error);
     session_leave(self);
     return status;
 }

@@ -59,6 +59,14 @@ static const char *kernel_problem(const plan *plan, const plan_step *step, const
     return NULL;
 }
 
+/* The extents of a grid are what a device takes at most. */
+static const char *grid_problem(const plan *plan, const plan_step *step, const int64_t *exprs) {
+    const uint32_t *grid = plan->indices + step->dims.first + step->dims.count - 3;
+    for (uint32_t axis = 0; axis < 3; axis++)
+        if (exprs[grid[axis]] < 0 || exprs[grid[axis]] > (axis ? 65535 : MAX_ELEMENTS)) return "has an impossible grid";
+    return NULL;
+}
+
 static const char *copy_problem(const plan *plan, const plan_view *view, const plan_step *step, const int64_t *exprs) {
     const uint32_t *arguments = plan->indices + step->arguments.first;
     uint64_t from = shapes_value_bytes(plan, &view->values[arguments[0]], exprs);
@@ -86,7 +94,15 @@ aotc_status checks_step(const plan *plan, const plan_view *view, uint32_t number
     const char *problem = NULL;
     switch (step->kind) {
     case STEP_KERNEL: problem = kernel_problem(plan, step, exprs); break;
-    case STEP_COPY: problem = copy_problem(plan, view, step, exprs); break;
+    case STEP_LAUNCH:
+        problem = kernel_problem(plan, step, exprs);
+        if (!problem) problem = grid_problem(plan, step, exprs);
+        break;
+    case STEP_COPY:
+    case STEP_DEVICE_COPY: problem = copy_problem(plan, view, step, exprs); break;
+    case STEP_TO_DEVICE:
+    case STEP_TO_HOST:
+    case STEP_DELIVER: break;
     default: problem = control_problem(plan, view, step, exprs); break;
     }
     if (!problem && writes_what_it_reads(plan, view, step, exprs)) problem = "writes what it also reads";

@@ -2,7 +2,7 @@
 #include <string.h>
 
 #include "dims.h"
-#include "internal.h"
+#include "device.h"
 
 aotc_status rt_set_profiling(aotc_session_t *self, int on, aotc_error *error) {
     if (!session_enter(self)) return session_is_busy(error);
@@ -27,6 +27,11 @@ static aotc_status no_room(const char *name, aotc_error *error) {
 }
 
 /* The value of an expression in the latest run; 0: none. */
+static const char *kernel_name(const plan *plan, const plan_step *step) {
+    if (step->kind == STEP_KERNEL) return plan_string(plan, plan->kernels[step->kernel].symbol);
+    return step->kind == STEP_LAUNCH ? plan_string(plan, plan->cuda_kernels[step->kernel].symbol) : "";
+}
+
 static int64_t latest(const aotc_session_t *self, uint32_t expr) {
     plan_range code = self->view->exprs[expr];
     int64_t value = 0;
@@ -44,13 +49,13 @@ aotc_status rt_step_info(aotc_session_t *self, size_t number, aotc_step_info *in
     if (!session_enter(self)) return session_is_busy(error);
     const plan_step *step = &self->view->steps[number];
     const step_clock *clock = &self->clocks[number];
-    bool is_kernel = step->kind == STEP_KERNEL, jumps = step->kind == STEP_BRANCH || step->kind == STEP_JUMP;
+    bool jumps = step->kind == STEP_BRANCH || step->kind == STEP_JUMP;
     aotc_step_info filled = {
         .size = sizeof filled,
         .is_copy = step->kind == STEP_COPY,
         .name = plan_string(self->plan, step->source),
         .label = plan_string(self->plan, step->label),
-        .kernel = is_kernel ? plan_string(self->plan, self->plan->kernels[step->kernel].symbol) : "",
+        .kernel = kernel_name(self->plan, step),
         .runs = clock->runs,
         .total_ns = clock->total_ns,
         .last_ns = clock->last_ns,
@@ -67,7 +72,10 @@ aotc_status rt_step_info(aotc_session_t *self, size_t number, aotc_step_info *in
 aotc_status rt_memory_info(aotc_session_t *self, aotc_memory_info *info, aotc_error *error) {
     if (!info || info->size < sizeof info->size) return no_room("aotc_memory_info", error);
     if (!session_enter(self)) return session_is_busy(error);
-    uint64_t outputs = 0, dynamic = 0;
+    uint64_t outputs = 0, dynamic = 0, mirrors = 0;
+    const device_session *cuda = self->cuda;
+    for (uint32_t i = 0; i < self->view->record->inputs.count; i++) mirrors += self->inputs[i].side.mirror_bytes;
+    for (uint32_t i = 0; i < self->view->record->outputs.count; i++) mirrors += self->outputs[i].side.mirror_bytes;
     for (uint32_t i = 0; i < self->view->record->outputs.count; i++) outputs += self->outputs[i].owned_bytes;
     for (uint32_t i = 0; i < self->view->record->buffers.count; i++) dynamic += self->buffers[i].bytes;
     aotc_memory_info filled = {
@@ -75,13 +83,16 @@ aotc_status rt_memory_info(aotc_session_t *self, aotc_memory_info *info, aotc_er
         .shape_plans = self->plan_count,
         .weights = aotc_weights_size,
         .arena = self->arena_bytes,
-        .planned = self->current ? self->current->arena_bytes : 0,
+        .planned = self->current ? self->current->arena_bytes[MEMORY_HOST] : 0,
         .lower_bound = self->current ? self->current->lower_bound : 0,
         .outputs = outputs,
         .total = self->held,
         .peak = self->peak,
         .dynamic = dynamic,
-        .states = self->states ? self->states->bytes : 0,
+        .states = self->states ? self->states->bytes + self->states->shared.bytes : 0,
+        .device = cuda ? cuda->arena_bytes + mirrors : 0,
+        .shared = cuda ? cuda->shared.bytes : 0,
+        .device_weights = cuda ? cuda->device->weights_bytes : 0,
     };
     hand_over(info, &filled, sizeof filled);
     session_leave(self);

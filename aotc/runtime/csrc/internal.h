@@ -2,6 +2,7 @@
 #ifndef AOTC_INTERNAL_H
 #define AOTC_INTERNAL_H
 
+#include <pthread.h>
 #include <stdatomic.h>
 #include <stddef.h>
 #include <time.h>
@@ -9,6 +10,9 @@
 #include "blobs.h"
 #include "error.h"
 #include "plan.h"
+
+/* Bytes: what CUDA kernels may take for granted of the addresses that they get. */
+#define DEVICE_ALIGNMENT 16u
 
 /* ---- Models ---- */
 
@@ -32,6 +36,8 @@ struct aotc_model_t {
     int64_t *state_shapes; /* PLAN_MAX_RANK places for each */
     const char *weights;
     mapping beside; /* the file that holds the weights if this one does not */
+    pthread_mutex_t device_lock;
+    struct device *device; /* NULL until a session needs it */
     const char *path;
     void *library;
     aotc_allocator allocator;
@@ -46,26 +52,43 @@ struct aotc_model_t {
 /* What one set of input shapes needs. Symbols and expressions that are dynamic change while a run goes on. */
 typedef struct shape_plan {
     uint64_t last_use;
-    uint64_t arena_bytes, lower_bound;
+    uint64_t arena_bytes[MEMORY_COUNT]; /* of each memory's arena */
+    uint64_t lower_bound;               /* of the host's */
     int64_t *key;      /* the dims of all inputs in a row */
     int64_t *symbols;  /* the value of each symbol */
     int64_t *exprs;    /* the value of each expression, UNKNOWN where it has none */
-    uint64_t *offsets; /* of each buffer in the arena */
+    uint64_t *offsets; /* of each buffer in its arena */
     uint8_t *sound;    /* of each step: its sizes are known and checked; else dynamic.c does so when it runs */
 } shape_plan;
 
 /* An expression that cannot be evaluated, or only while running. */
 #define UNKNOWN INT64_MIN
 
+/* Memory that grows while a run goes on and keeps its content. */
+typedef struct growing {
+    char *data;
+    uint64_t bytes;
+} growing;
+
+/* A tensor of the caller for the processor that does not see the caller's memory. */
+typedef struct other_side {
+    uint64_t device;       /* the caller's memory as the GPU sees it; 0: it does not */
+    uint64_t mirror;       /* the session's memory on the GPU instead */
+    uint64_t mirror_bytes;
+    growing staging; /* the session's memory for the host where the caller's is the GPU's alone */
+} other_side;
+
 typedef struct input_slot {
     bool bound;
-    char *data;
+    char *data;    /* NULL where it is the GPU's alone */
     int64_t *dims; /* as bound; in the session's key */
+    other_side side;
 } input_slot;
 
 typedef struct output_slot {
     bool bound;
-    char *data;          /* the bound memory, else `owned` */
+    char *data;          /* the bound memory, NULL where it is the GPU's alone; else `owned` */
+    other_side side;
     int64_t *bound_dims; /* the shape of the bound memory */
     int64_t *dims;       /* of the latest prepared run, with its strides */
     int64_t *strides;
@@ -77,11 +100,12 @@ typedef struct step_clock {
     uint64_t runs, total_ns, last_ns;
 } step_clock;
 
-/* Memory that grows while a run goes on and keeps its content. */
-typedef struct growing {
-    char *data;
+/* Memory that host and GPU see: one where they have one in common, else two. */
+typedef struct shared_memory {
+    char *host;
+    uint64_t device;
     uint64_t bytes;
-} growing;
+} shared_memory;
 
 /* The states of one session, or of several that share them. */
 typedef struct state_set {
@@ -90,6 +114,8 @@ typedef struct state_set {
     atomic_flag busy; /* a session that has them runs */
     size_t bytes;     /* of this struct with all that follows it */
     char **data;      /* of each state */
+    struct device *device; /* NULL: the GPU sees them not, and they follow this struct */
+    shared_memory shared;
 } state_set;
 
 struct aotc_session_t {
@@ -123,9 +149,10 @@ struct aotc_session_t {
     void **pointers;              /* scratch of one step */
     int64_t *dims;                /* scratch of one step */
     step_clock *clocks;
+    struct device_session *cuda; /* NULL: the entry point runs on the host alone */
 
     bool ready;   /* nothing was bound since the latest successful prepare */
-    bool has_run; /* outputs hold the result of the latest run */
+    bool has_run; /* outputs hold the result of the latest run, once the device is done */
     bool profile;
     atomic_bool cancelled;
     atomic_flag busy;
@@ -173,6 +200,10 @@ aotc_status memory_allocate(const aotc_allocator *allocator, uint64_t bytes, con
 aotc_status session_allocate(aotc_session_t *self, uint64_t bytes, const char *what, void **memory, aotc_error *error);
 void session_release(aotc_session_t *self, void *pointer, uint64_t bytes);
 
+/* Count memory that is not the allocator's, before it is made; and no longer. */
+aotc_status session_count(aotc_session_t *self, uint64_t bytes, const char *what, aotc_error *error);
+void session_discount(aotc_session_t *self, uint64_t bytes);
+
 /* Make the memory hold `bytes`, twice what it was at least, with what it held. Nothing changes on failure. */
 aotc_status session_grow(aotc_session_t *self, char **memory, uint64_t *size, uint64_t bytes, const char *what, aotc_error *error);
 
@@ -183,10 +214,11 @@ static inline uint64_t memory_buffer_bytes(const plan_view *view, const int64_t 
     return size < 0 || size > MAX_BUFFER_BYTES ? 0 : (uint64_t)size;
 }
 
-/* Give each buffer of the entry point an offset; returns the arena's size. */
-uint64_t memory_place(const plan_view *view, const int64_t *exprs, uint32_t *order, uint32_t *placed, uint64_t *offsets);
+/* Give each buffer of the entry point an offset in its arena, and `arena_bytes` the sizes of the arenas. */
+void memory_place(const plan_view *view, const int64_t *exprs, uint32_t *order, uint32_t *placed, uint64_t *offsets,
+                  uint64_t *arena_bytes);
 
-/* The largest sum of sizes of buffers that are alive at once. */
+/* The largest sum of sizes of the host's buffers that are alive at once. */
 uint64_t memory_lower_bound(const plan_view *view, const int64_t *exprs);
 
 /* ---- shapes.c ---- */
@@ -215,6 +247,9 @@ uint64_t shapes_tensor_bytes(const plan *plan, const plan_tensor *tensor, const 
 uint64_t shapes_value_bytes(const plan *plan, const plan_value *value, const int64_t *exprs);
 
 /* ---- run.c ---- */
+
+/* Wait for a run that was started and not waited for. */
+aotc_status session_wait(aotc_session_t *self, aotc_error *error);
 
 /* Reserve the arena that the current plan needs. */
 aotc_status run_reserve_arena(aotc_session_t *self, aotc_error *error);
@@ -290,6 +325,8 @@ aotc_status rt_bind_input(aotc_session_t *session, size_t input, const DLTensor 
 aotc_status rt_bind_output(aotc_session_t *session, size_t output, const DLTensor *tensor, aotc_error *error);
 aotc_status rt_output_shape(aotc_session_t *session, size_t output, int64_t *shape, aotc_error *error);
 aotc_status rt_run(aotc_session_t *session, aotc_error *error);
+aotc_status rt_run_async(aotc_session_t *session, void **event, aotc_error *error);
+aotc_status rt_wait(aotc_session_t *session, aotc_error *error);
 aotc_status rt_get_output(aotc_session_t *session, size_t output, DLTensor *tensor, aotc_error *error);
 aotc_status rt_set_profiling(aotc_session_t *session, int on, aotc_error *error);
 size_t rt_step_count(const aotc_session_t *session);

@@ -50,25 +50,33 @@ aotc_status memory_allocate(const aotc_allocator *allocator, uint64_t bytes, con
     return AOTC_OK;
 }
 
-aotc_status session_allocate(aotc_session_t *self, uint64_t bytes, const char *what, void **memory, aotc_error *error) {
-    *memory = NULL;
+aotc_status session_count(aotc_session_t *self, uint64_t bytes, const char *what, aotc_error *error) {
     if (self->limit && (self->held > self->limit || bytes > self->limit - self->held)) {
         return fail(error, AOTC_OUT_OF_MEMORY,
                     "%s needs %" PRIu64 " bytes and the session holds %" PRIu64 " already, its memory_limit is %" PRIu64
                     "; raise the limit or use smaller inputs",
                     what, bytes, self->held, self->limit);
     }
-    aotc_status status = memory_allocate(&self->allocator, bytes, what, memory, error);
-    if (status) return status;
     self->held += bytes;
     if (self->held > self->peak) self->peak = self->held;
     return AOTC_OK;
 }
 
+void session_discount(aotc_session_t *self, uint64_t bytes) { self->held -= bytes; }
+
+aotc_status session_allocate(aotc_session_t *self, uint64_t bytes, const char *what, void **memory, aotc_error *error) {
+    *memory = NULL;
+    aotc_status status = session_count(self, bytes, what, error);
+    if (status) return status;
+    status = memory_allocate(&self->allocator, bytes, what, memory, error);
+    if (status) session_discount(self, bytes);
+    return status;
+}
+
 void session_release(aotc_session_t *self, void *pointer, uint64_t bytes) {
     if (!pointer) return;
     self->allocator.release(self->allocator.context, pointer, (size_t)bytes);
-    self->held -= bytes;
+    session_discount(self, bytes);
 }
 
 aotc_status session_grow(aotc_session_t *self, char **memory, uint64_t *size, uint64_t bytes, const char *what, aotc_error *error) {
@@ -119,7 +127,7 @@ static void sort_by_size(const plan_view *view, const int64_t *exprs, uint32_t *
 }
 
 static bool alive_together(const plan_buffer *a, const plan_buffer *b) {
-    return a->first_step <= b->last_step && b->first_step <= a->last_step;
+    return a->memory == b->memory && a->first_step <= b->last_step && b->first_step <= a->last_step;
 }
 
 /* The start of the smallest gap that holds `buffer` between those placed (by rising offset) that are alive with it. */
@@ -138,19 +146,18 @@ static uint64_t best_fit(const plan_view *view, const int64_t *exprs, const uint
     return best_gap == UINT64_MAX ? end : best;
 }
 
-uint64_t memory_place(const plan_view *view, const int64_t *exprs, uint32_t *order, uint32_t *placed, uint64_t *offsets) {
+void memory_place(const plan_view *view, const int64_t *exprs, uint32_t *order, uint32_t *placed, uint64_t *offsets,
+                  uint64_t *arena_bytes) {
     uint32_t count = view->record->buffers.count;
-    uint64_t total = 0;
     sort_by_size(view, exprs, order, count);
     for (uint32_t i = 0; i < count; i++) {
         uint32_t buffer = order[i], at = i;
         offsets[buffer] = best_fit(view, exprs, placed, i, offsets, buffer);
         for (; at > 0 && offsets[placed[at - 1]] > offsets[buffer]; at--) placed[at] = placed[at - 1];
         placed[at] = buffer;
-        uint64_t stop = offsets[buffer] + aligned_size(view, exprs, buffer);
-        if (stop > total) total = stop;
+        uint64_t stop = offsets[buffer] + aligned_size(view, exprs, buffer), *total = &arena_bytes[view->buffers[buffer].memory];
+        if (stop > *total) *total = stop;
     }
-    return total;
 }
 
 uint64_t memory_lower_bound(const plan_view *view, const int64_t *exprs) {
@@ -160,7 +167,7 @@ uint64_t memory_lower_bound(const plan_view *view, const int64_t *exprs) {
         uint64_t live = 0;
         uint32_t step = view->buffers[i].first_step;
         for (uint32_t k = 0; k < view->record->buffers.count; k++)
-            if (view->buffers[k].first_step <= step && step <= view->buffers[k].last_step) live += aligned_size(view, exprs, k);
+            if (view->buffers[k].memory == MEMORY_HOST && view->buffers[k].first_step <= step && step <= view->buffers[k].last_step) live += aligned_size(view, exprs, k);
         if (live > bound) bound = live;
     }
     return bound;

@@ -1,7 +1,7 @@
 /* Models: the checked plan, and what it says about inputs and outputs in the API's structs. */
 #include <string.h>
 
-#include "internal.h"
+#include "device.h"
 
 static DLDataType dtype_of(uint32_t dtype) { return (DLDataType){.code = plan_dtypes[dtype].code, .bits = plan_dtypes[dtype].bits, .lanes = 1}; }
 
@@ -45,6 +45,14 @@ static void describe_states(const plan *plan, aotc_tensor_info *infos, int64_t *
     }
 }
 
+/* Entry points that stand in for others where there is no GPU come last, and are not to be seen. */
+static uint32_t visible_entries(const plan *plan, uint32_t count) {
+    uint32_t visible = count;
+    for (uint32_t i = 0; i < count; i++)
+        if (plan->entries[i].fallback < visible) visible = plan->entries[i].fallback;
+    return visible;
+}
+
 /* Lay the model out in `memory`; with base NULL only its size is found. */
 static aotc_model_t *lay_out(const plan *plan, const char *path, carver *memory) {
     aotc_model_t *self = carve(memory, 1, sizeof *self);
@@ -71,7 +79,7 @@ static aotc_model_t *lay_out(const plan *plan, const char *path, carver *memory)
         self->path = path_copy;
         self->plan = *plan;
         self->entries = entries;
-        self->entry_count = count;
+        self->entry_count = visible_entries(plan, count);
         self->states = states;
         self->state_shapes = state_shapes;
     }
@@ -121,6 +129,7 @@ static aotc_status make(const plan *plan, const aotc_model_options *options, con
     self->weights = weights;
     self->beside = beside;
     self->bytes = count.used;
+    pthread_mutex_init(&self->device_lock, NULL);
     atomic_init(&self->users, 0);
     *model = self;
     return succeed(error);
@@ -134,8 +143,10 @@ aotc_status rt_model_create(const aotc_model_options *given, aotc_model_t **mode
     const char *weights;
     mapping beside = {0};
     aotc_status status = read_options(given, &options, error);
-    if (!status) status = plan_open(aotc_plan_data, aotc_plan_size, aotc_kernel_count, &plan, error);
+    if (!status) status = plan_open(aotc_plan_data, aotc_plan_size, aotc_kernel_count, aotc_cubins_size, &plan, error);
     if (!status) status = check_states(&plan, error);
+    if (!status && (uint64_t)plan_device_weights(&plan) > aotc_weights_size)
+        status = fail(error, AOTC_INVALID_FILE, "the plan is wrong: the GPU's weights leave the file's; build or copy the file again");
     if (!status) status = weights_open(options.path, &weights, &beside, error);
     if (status) return status;
     status = make(&plan, &options, weights, beside, model, error);
@@ -148,6 +159,8 @@ aotc_status rt_model_destroy(aotc_model_t *self, aotc_error *error) {
     unsigned users = atomic_load(&self->users);
     if (users) return fail(error, AOTC_BUSY, "%u sessions or pools of the model %s are still open; destroy them first", users, self->path);
     aotc_allocator allocator = self->allocator;
+    device_close(self);
+    pthread_mutex_destroy(&self->device_lock);
     weights_close(&self->beside);
     allocator.release(allocator.context, self, self->bytes);
     return succeed(error);

@@ -39,9 +39,13 @@ static const uint32_t record_bytes[TABLE_COUNT] = {
     sizeof(plan_step),
     sizeof(plan_state),
     sizeof(plan_entry),
+    sizeof(plan_cuda_kernel),
+    sizeof(plan_cubin),
+    sizeof(plan_device),
 };
 
 _Static_assert(sizeof(plan_header) == 32 + 8 * TABLE_COUNT, "planfile.py writes this layout");
+_Static_assert(sizeof(plan_buffer) == 24 && sizeof(plan_cuda_kernel) == 40 && sizeof(plan_cubin) == 24, "planfile.py writes this layout");
 _Static_assert(sizeof(plan_step) == 48 && sizeof(plan_entry) == 80 && sizeof(plan_value) == 24 && sizeof(plan_state) == 32,
                "planfile.py writes this layout");
 
@@ -200,17 +204,23 @@ static aotc_status check_buffers(const checker *self) {
             return damaged(self, "buffer", i, "its lifetime");
         bool placed = entry->arena_size >= 0 && !plan_is_dynamic(self->plan, self->view, buffer->size);
         if (placed != (buffer->has_offset != 0)) return damaged(self, "buffer", i, "offset without an arena size, or none with one");
+        if (buffer->memory >= MEMORY_COUNT || (buffer->memory != MEMORY_HOST && plan_is_dynamic(self->plan, self->view, buffer->size)))
+            return damaged(self, "buffer", i, "its memory");
         if (buffer->has_offset && (buffer->offset < 0 || buffer->offset % PLAN_ALIGNMENT != 0))
             return damaged(self, "buffer", i, "its offset");
     }
     return entry->arena_size >= -1 ? AOTC_OK : damaged(self, "arena of", (uint64_t)entry->arena_size, "its size");
 }
 
-/* Buffers are alive where they are used, and what is written may be written. */
+/* Buffers are alive where they are used, by the processor that sees them, and what is written may be written. */
 static const char *argument_problem(const checker *self, uint32_t step, const plan_value *value, bool written) {
+    uint32_t kind = self->view->steps[step].kind;
     if (written && (value->storage == STORAGE_INPUT || value->storage == STORAGE_WEIGHT)) return "it writes an input or a weight";
+    if (kind == STEP_DELIVER && value->storage != STORAGE_OUTPUT) return "it delivers what is no output";
     if (value->storage != STORAGE_ARENA) return NULL;
     const plan_buffer *buffer = &self->view->buffers[value->index];
+    if (buffer->memory != MEMORY_SHARED && (plan_is_crossing(kind) || plan_is_device_step(kind) != (buffer->memory == MEMORY_DEVICE)))
+        return "it uses a buffer that its processor does not see";
     return step < buffer->first_step || step > buffer->last_step ? "it uses a buffer outside its lifetime" : NULL;
 }
 
@@ -218,6 +228,13 @@ static const char *kernel_problem(const checker *self, const plan_step *step) {
     if (step->kernel >= table_size(self->plan, TABLE_KERNELS)) return "its kernel";
     const plan_kernel *kernel = &self->plan->kernels[step->kernel];
     bool fits = kernel->buffers == step->arguments.count && kernel->dims == step->dims.count;
+    return fits ? NULL : "its kernel takes another number of arguments";
+}
+
+static const char *launch_problem(const checker *self, const plan_step *step) {
+    if (step->kernel >= plan_cuda_kernel_count(self->plan)) return "its kernel";
+    const plan_cuda_kernel *kernel = &self->plan->cuda_kernels[step->kernel];
+    bool fits = kernel->buffers == step->arguments.count && (uint64_t)kernel->dims + 3 == step->dims.count;
     return fits ? NULL : "its kernel takes another number of arguments";
 }
 
@@ -237,7 +254,12 @@ static const char *target_problem(const checker *self, const plan_step *step) {
 static const char *kind_problem(const checker *self, const plan_step *step) {
     switch (step->kind) {
     case STEP_KERNEL: return kernel_problem(self, step);
-    case STEP_COPY: return step->arguments.count != 2 || step->outputs != 1 ? "a copy has two arguments" : NULL;
+    case STEP_LAUNCH: return launch_problem(self, step);
+    case STEP_COPY:
+    case STEP_DEVICE_COPY: return step->arguments.count != 2 || step->outputs != 1 ? "a copy has two arguments" : NULL;
+    case STEP_TO_DEVICE:
+    case STEP_TO_HOST:
+    case STEP_DELIVER: return step->outputs || step->dims.count || step->target > 1 ? "it moves arguments and nothing else" : NULL;
     case STEP_SHAPE: return shape_problem(self, step);
     case STEP_CHECK: return step->arguments.count || step->outputs || step->dims.count != 2 ? "it compares two dims" : NULL;
     default: return target_problem(self, step);
@@ -275,6 +297,33 @@ static bool is_written(const checker *self, uint32_t output) {
     return false;
 }
 
+/* Kernels name their code, and the code lies in its blob. */
+static aotc_status check_cuda(const checker *self, uint64_t cubins_bytes) {
+    const plan *plan = self->plan;
+    for (uint32_t i = 0; i < table_size(plan, TABLE_CUBINS); i++) {
+        uint64_t offset = (uint64_t)plan->cubins[i].offset, size = (uint64_t)plan->cubins[i].size;
+        if (offset > cubins_bytes || size > cubins_bytes - offset || offset % 8 != 0) return damaged(self, "cubin", i, "its place");
+    }
+    for (uint32_t i = 0; i < plan_cuda_kernel_count(plan); i++) {
+        const plan_cuda_kernel *kernel = &plan->cuda_kernels[i];
+        if (!is_string(self, kernel->symbol)) return damaged(self, "CUDA kernel", i, "its name");
+        if (!indices_below(self, kernel->cubins, table_size(plan, TABLE_CUBINS))) return damaged(self, "CUDA kernel", i, "its code");
+    }
+    if (table_size(plan, TABLE_DEVICES) != (plan_cuda_kernel_count(plan) != 0) || plan_device_weights(plan) < 0)
+        return damaged(self, "device table of", table_size(plan, TABLE_DEVICES), "its size");
+    return AOTC_OK;
+}
+
+/* A fallback is a later entry point that needs no device and takes and gives the same. */
+static aotc_status check_fallback(const checker *self, uint32_t number) {
+    uint32_t fallback = self->view->record->fallback;
+    if (fallback == PLAN_NO_FALLBACK) return AOTC_OK;
+    if (fallback <= number || fallback >= table_size(self->plan, TABLE_ENTRIES)) return damaged(self, "entry point", number, "its fallback");
+    const plan_entry *other = &self->plan->entries[fallback];
+    bool same = other->inputs.count == self->view->record->inputs.count && other->outputs.count == self->view->record->outputs.count;
+    return same && other->fallback == PLAN_NO_FALLBACK ? AOTC_OK : damaged(self, "entry point", number, "its fallback");
+}
+
 static aotc_status check_entry(const checker *self) {
     const plan_view *view = self->view;
     const plan_entry *entry = view->record;
@@ -299,7 +348,7 @@ static bool has_valid_ranges(const plan *self, const plan_entry *entry) {
            in_range(entry->steps, table_size(self, TABLE_STEPS)) && entry->name < table_size(self, TABLE_STRINGS);
 }
 
-aotc_status plan_open(const void *data, uint64_t size, uint32_t kernels, plan *out, aotc_error *error) {
+aotc_status plan_open(const void *data, uint64_t size, uint32_t kernels, uint64_t cubins, plan *out, aotc_error *error) {
     aotc_status status = check_header(data, size, error);
     if (status) return status;
     const plan_header *header = data;
@@ -309,6 +358,8 @@ aotc_status plan_open(const void *data, uint64_t size, uint32_t kernels, plan *o
                   .dims = table(header, TABLE_DIMS),
                   .code = table(header, TABLE_CODE),
                   .kernels = table(header, TABLE_KERNELS),
+                  .cuda_kernels = table(header, TABLE_CUDA_KERNELS),
+                  .cubins = table(header, TABLE_CUBINS),
                   .states = table(header, TABLE_STATES),
                   .entries = table(header, TABLE_ENTRIES)};
     checker self = {.plan = out, .error = error};
@@ -318,12 +369,14 @@ aotc_status plan_open(const void *data, uint64_t size, uint32_t kernels, plan *o
     for (uint32_t i = 0; i < kernels; i++)
         if (!is_string(&self, out->kernels[i].symbol)) return damaged(&self, "kernel", i, "its name");
     if ((status = check_states(&self))) return status;
+    if ((status = check_cuda(&self, cubins))) return status;
     if (table_size(out, TABLE_ENTRIES) == 0) return damaged(&self, "entry point", 0, "there is none");
     for (uint32_t i = 0; i < table_size(out, TABLE_ENTRIES); i++) {
         if (!has_valid_ranges(out, &out->entries[i])) return damaged(&self, "entry point", i, "its ranges");
         plan_view view = plan_entry_view(out, i);
         self.view = &view;
         if ((status = check_entry(&self))) return status;
+        if ((status = check_fallback(&self, i))) return status;
     }
     return AOTC_OK;
 }
@@ -345,6 +398,7 @@ plan_view plan_entry_view(const plan *self, uint32_t number) {
         if (view.steps[i].arguments.count > view.max_arguments) view.max_arguments = view.steps[i].arguments.count;
         if (view.steps[i].dims.count > view.max_dims) view.max_dims = view.steps[i].dims.count;
         view.branches |= view.steps[i].kind == STEP_BRANCH;
+        view.uses_device |= plan_is_device_step(view.steps[i].kind) || plan_is_crossing(view.steps[i].kind);
     }
     for (uint32_t i = 0; i < entry->values.count; i++) view.uses_states |= view.values[i].storage == STORAGE_STATE;
     for (uint32_t i = 0; i < entry->inputs.count; i++) view.input_dims += view.inputs[i].dims.count;
@@ -366,6 +420,11 @@ bool plan_output_is_dynamic(const plan *self, const plan_view *view, uint32_t ou
     for (uint32_t axis = 0; axis < dims.count; axis++)
         if (view->dynamic[self->dims[dims.first + axis].expr]) return true;
     return false;
+}
+
+int64_t plan_device_weights(const plan *self) {
+    const plan_device *device = table(self->header, TABLE_DEVICES);
+    return self->header->tables[TABLE_DEVICES].count ? device->weights : 0;
 }
 
 uint64_t plan_state_bytes(const plan *self, uint32_t state) {

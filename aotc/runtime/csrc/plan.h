@@ -13,7 +13,7 @@
 #include "aotc.h"
 
 #define PLAN_MAGIC "AOTCPLAN"
-#define PLAN_VERSION 2u
+#define PLAN_VERSION 3u
 #define PLAN_ALIGNMENT 64u
 #define PLAN_MAX_RANK 16u
 #define PLAN_MAX_SYMBOLS 512u
@@ -33,6 +33,9 @@ enum {
     TABLE_STEPS,   /* plan_step */
     TABLE_STATES,  /* plan_state */
     TABLE_ENTRIES, /* plan_entry */
+    TABLE_CUDA_KERNELS, /* plan_cuda_kernel */
+    TABLE_CUBINS,       /* plan_cubin */
+    TABLE_DEVICES,      /* plan_device: one where there are CUDA kernels, else none */
     TABLE_COUNT
 };
 
@@ -80,6 +83,25 @@ typedef struct plan_kernel {
     uint32_t reserved;
 } plan_kernel;
 
+typedef struct plan_cuda_kernel {
+    uint32_t symbol;
+    uint32_t buffers, dims;
+    uint32_t block[3];
+    uint32_t shared_bytes; /* dynamic shared memory of a block */
+    plan_range cubins;     /* in TABLE_INDICES: cubins, one for each compute capability */
+    uint32_t reserved;
+} plan_cuda_kernel;
+
+typedef struct plan_cubin {
+    uint32_t sm; /* 87: compute capability 8.7 */
+    uint32_t reserved;
+    int64_t offset, size; /* bytes, in the cubins' blob */
+} plan_cubin;
+
+typedef struct plan_device {
+    int64_t weights; /* CUDA kernels read this many bytes of the weights, the first */
+} plan_device;
+
 typedef struct plan_dim {
     uint32_t expr; /* 0 for a state */
     uint32_t text; /* empty for a constant */
@@ -103,15 +125,31 @@ typedef struct plan_value {
     plan_range shape; /* in TABLE_INDICES: expressions */
 } plan_value;
 
+/* Each has an arena of its own; see lowering/plan.py. */
+enum { MEMORY_HOST, MEMORY_DEVICE, MEMORY_SHARED, MEMORY_COUNT };
+
 typedef struct plan_buffer {
     uint32_t size; /* expression: bytes */
     uint32_t first_step, last_step;
-    uint32_t has_offset;
+    uint16_t has_offset, memory;
     int64_t offset;
 } plan_buffer;
 
 /* What each does is told in lowering/plan.py. */
-enum { STEP_KERNEL, STEP_COPY, STEP_SHAPE, STEP_CHECK, STEP_BRANCH, STEP_JUMP, STEP_COUNT };
+enum {
+    STEP_KERNEL,
+    STEP_COPY,
+    STEP_SHAPE,
+    STEP_CHECK,
+    STEP_BRANCH,
+    STEP_JUMP,
+    STEP_LAUNCH,
+    STEP_DEVICE_COPY,
+    STEP_TO_DEVICE,
+    STEP_TO_HOST,
+    STEP_DELIVER,
+    STEP_COUNT
+};
 
 typedef struct plan_step {
     uint32_t kind;
@@ -122,7 +160,7 @@ typedef struct plan_step {
     uint32_t outputs;
     uint32_t source, label;
     uint32_t flops;  /* expression */
-    uint32_t target; /* a symbol, or the step to go on with */
+    uint32_t target; /* a symbol, or the step to go on with, or of a delivery 1 where the outputs lie on the device */
 } plan_step;
 
 typedef struct plan_state {
@@ -133,9 +171,11 @@ typedef struct plan_state {
     int64_t initial; /* bytes from the start of the weights */
 } plan_state;
 
+#define PLAN_NO_FALLBACK UINT32_MAX
+
 typedef struct plan_entry {
     uint32_t name;
-    uint32_t reserved;
+    uint32_t fallback;          /* the entry point for where there is no device, or PLAN_NO_FALLBACK */
     plan_range inputs, outputs; /* in TABLE_TENSORS */
     plan_range symbols, exprs, values, buffers, steps;
     int64_t arena_size; /* -1: planned by the session */
@@ -153,6 +193,7 @@ typedef struct plan_view {
     const plan_step *steps;
     const uint8_t *dynamic;               /* of each expression: whether it mentions a dynamic symbol; the model's */
     bool branches, uses_states;           /* some step is a branch; some value is a state */
+    bool uses_device;                     /* some step is the device's */
     uint32_t max_arguments, max_dims; /* of any step */
     uint32_t input_dims, output_dims; /* ranks, summed */
 } plan_view;
@@ -164,12 +205,14 @@ typedef struct plan {
     const plan_dim *dims;
     const plan_code *code;
     const plan_kernel *kernels;
+    const plan_cuda_kernel *cuda_kernels;
+    const plan_cubin *cubins;
     const plan_state *states;
     const plan_entry *entries;
 } plan;
 
-/* Check everything and fill in `out`. `kernels`: how many the file's code has. */
-aotc_status plan_open(const void *data, uint64_t size, uint32_t kernels, plan *out, aotc_error *error);
+/* Check everything and fill in `out`. `kernels`: how many the file's code has; `cubins`: the bytes of their blob. */
+aotc_status plan_open(const void *data, uint64_t size, uint32_t kernels, uint64_t cubins, plan *out, aotc_error *error);
 
 /* The view of entry point `number` of a checked plan. */
 plan_view plan_entry_view(const plan *self, uint32_t number);
@@ -179,6 +222,15 @@ bool plan_is_dynamic(const plan *self, const plan_view *view, uint32_t expr);
 
 /* Whether an output's shape is known only while running. */
 bool plan_output_is_dynamic(const plan *self, const plan_view *view, uint32_t output);
+
+/* The first bytes of the weights, which CUDA kernels read; 0 without such kernels. */
+int64_t plan_device_weights(const plan *self);
+
+static inline uint32_t plan_cuda_kernel_count(const plan *self) { return self->header->tables[TABLE_CUDA_KERNELS].count; }
+
+static inline bool plan_is_device_step(uint32_t kind) { return kind == STEP_LAUNCH || kind == STEP_DEVICE_COPY; }
+
+static inline bool plan_is_crossing(uint32_t kind) { return kind == STEP_TO_DEVICE || kind == STEP_TO_HOST || kind == STEP_DELIVER; }
 
 static inline uint32_t plan_state_count(const plan *self) { return self->header->tables[TABLE_STATES].count; }
 

@@ -4,7 +4,7 @@
  * costs a comparison. A plan is checked completely before it is used: after that, a run only follows it. */
 #include <string.h>
 
-#include "internal.h"
+#include "device.h"
 
 static aotc_status check_outputs(const plan *plan, const plan_view *view, const int64_t *exprs, aotc_error *error) {
     for (uint32_t i = 0; i < view->record->outputs.count; i++) {
@@ -38,12 +38,12 @@ static aotc_status check_offsets(const plan_view *view, const shape_plan *made, 
     for (uint32_t i = 0; i < view->record->buffers.count; i++) {
         const plan_buffer *a = &view->buffers[i];
         uint64_t a_bytes = memory_buffer_bytes(view, made->exprs, i), a_end = made->offsets[i] + a_bytes;
-        if (a_end > made->arena_bytes) return checks_wrong("buffer", i, "leaves the arena", error);
+        if (a_end > made->arena_bytes[a->memory]) return checks_wrong("buffer", i, "leaves the arena", error);
         if (a_bytes == 0) continue;
         for (uint32_t k = 0; k < i; k++) {
             const plan_buffer *b = &view->buffers[k];
             uint64_t b_bytes = memory_buffer_bytes(view, made->exprs, k), b_end = made->offsets[k] + b_bytes;
-            bool together = a->first_step <= b->last_step && b->first_step <= a->last_step;
+            bool together = a->memory == b->memory && a->first_step <= b->last_step && b->first_step <= a->last_step;
             if (together && b_bytes && made->offsets[i] < b_end && made->offsets[k] < a_end)
                 return checks_wrong("buffer", i, "overlaps another", error);
         }
@@ -88,6 +88,19 @@ static aotc_status check_steps(const plan *plan, const plan_view *view, shape_pl
     return AOTC_OK;
 }
 
+/* The offsets and sizes that the build fixed. The sizes of the device's arenas follow from the offsets. */
+static void take_fixed(const plan_view *view, shape_plan *made) {
+    made->arena_bytes[MEMORY_HOST] = (uint64_t)view->record->arena_size;
+    for (uint32_t i = 0; i < view->record->buffers.count; i++) {
+        const plan_buffer *buffer = &view->buffers[i];
+        uint64_t end = (uint64_t)buffer->offset + memory_buffer_bytes(view, made->exprs, i), *total = &made->arena_bytes[buffer->memory];
+        made->offsets[i] = (uint64_t)buffer->offset;
+        if (buffer->memory != MEMORY_HOST && end > *total) *total = end;
+    }
+    made->lower_bound =
+        view->record->arena_lower_bound >= 0 ? (uint64_t)view->record->arena_lower_bound : memory_lower_bound(view, made->exprs);
+}
+
 static aotc_status compute(aotc_session_t *self, shape_plan *made, aotc_error *error) {
     const plan_view *view = self->view;
     aotc_status status = shapes_symbols(self->plan, view, self->input_shapes, made->symbols, error);
@@ -96,14 +109,12 @@ static aotc_status compute(aotc_session_t *self, shape_plan *made, aotc_error *e
     if ((status = check_outputs(self->plan, view, made->exprs, error))) return status;
     if ((status = check_buffers(view, made->exprs, error))) return status;
     if ((status = check_steps(self->plan, view, made, error))) return status;
+    memset(made->arena_bytes, 0, sizeof made->arena_bytes);
     if (view->record->arena_size >= 0) {
-        for (uint32_t i = 0; i < view->record->buffers.count; i++) made->offsets[i] = (uint64_t)view->buffers[i].offset;
-        made->arena_bytes = (uint64_t)view->record->arena_size;
-        made->lower_bound =
-            view->record->arena_lower_bound >= 0 ? (uint64_t)view->record->arena_lower_bound : memory_lower_bound(view, made->exprs);
+        take_fixed(view, made);
         if ((status = check_offsets(view, made, error))) return status;
     } else {
-        made->arena_bytes = memory_place(view, made->exprs, self->order, self->placed, made->offsets);
+        memory_place(view, made->exprs, self->order, self->placed, made->offsets, made->arena_bytes);
         made->lower_bound = memory_lower_bound(view, made->exprs);
     }
     memcpy(made->key, self->key, view->input_dims * sizeof *made->key);
@@ -116,7 +127,10 @@ static aotc_status vacant(aotc_session_t *self, shape_plan **made, aotc_error *e
     for (uint32_t i = 1; i < self->plan_count; i++)
         if (self->plans[i].last_use < oldest->last_use) oldest = &self->plans[i];
     *made = oldest;
-    if (self->plan_count == self->plan_limit || (self->plan_count && !oldest->last_use)) return AOTC_OK;
+    if (self->plan_count == self->plan_limit || (self->plan_count && !oldest->last_use)) {
+        if (self->cuda) graphs_forget(self, oldest);
+        return AOTC_OK;
+    }
     void *memory;
     aotc_status status = session_allocate(self, self->plan_bytes, "the plan for the input shapes", &memory, error);
     if (status) return status;

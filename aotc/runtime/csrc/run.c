@@ -2,7 +2,7 @@
 #include <inttypes.h>
 #include <string.h>
 
-#include "internal.h"
+#include "device.h"
 
 static void log_bytes(const aotc_session_t *self, const char *what, uint64_t bytes) {
     if (!self->log) return;
@@ -28,13 +28,20 @@ static aotc_status reserve(aotc_session_t *self, char **memory, uint64_t *size, 
 }
 
 aotc_status run_reserve_arena(aotc_session_t *self, aotc_error *error) {
-    return reserve(self, &self->arena, &self->arena_bytes, self->current->arena_bytes, "the arena", error);
+    return reserve(self, &self->arena, &self->arena_bytes, self->current->arena_bytes[MEMORY_HOST], "the arena", error);
 }
 
 /* ---- Outputs ---- */
 
 static bool ranges_overlap(const char *a, uint64_t a_bytes, const char *b, uint64_t b_bytes) {
     return a && b && a_bytes && b_bytes && (uintptr_t)a < (uintptr_t)b + b_bytes && (uintptr_t)b < (uintptr_t)a + a_bytes;
+}
+
+/* Whether two tensors of the caller share memory of host or GPU. */
+static bool tensors_overlap(const char *a, const other_side *a_side, uint64_t a_bytes, const char *b, const other_side *b_side,
+                            uint64_t b_bytes) {
+    const char *a_device = (const char *)(uintptr_t)a_side->device, *b_device = (const char *)(uintptr_t)b_side->device;
+    return ranges_overlap(a, a_bytes, b, b_bytes) || ranges_overlap(a_device, a_bytes, b_device, b_bytes);
 }
 
 /* What the caller bound lies apart from the states. */
@@ -47,7 +54,9 @@ static aotc_status check_states(const aotc_session_t *self, aotc_error *error) {
         if (!is_input && !self->outputs[number].bound) continue;
         const plan_tensor *tensor = is_input ? &self->view->inputs[number] : &self->view->outputs[number];
         const char *data = is_input ? self->inputs[number].data : self->outputs[number].data;
-        if (ranges_overlap(data, shapes_tensor_bytes(self->plan, tensor, self->current->exprs), (const char *)states, states->bytes))
+        uint64_t bytes = shapes_tensor_bytes(self->plan, tensor, self->current->exprs);
+        if (ranges_overlap(data, bytes, (const char *)states, states->bytes) ||
+            ranges_overlap(data, bytes, states->shared.host, states->shared.bytes))
             return fail(error, AOTC_INVALID_ARGUMENT, "%s '%s' lies in the memory of a state; use memory of your own",
                         is_input ? "input" : "output", plan_string(self->plan, tensor->name));
     }
@@ -63,7 +72,7 @@ static aotc_status check_overlaps(aotc_session_t *self, aotc_error *error) {
         uint64_t bytes = slot->bound ? shapes_tensor_bytes(self->plan, &self->view->outputs[i], self->current->exprs) : slot->owned_bytes;
         for (uint32_t k = 0; k < record->inputs.count; k++) {
             uint64_t input_bytes = shapes_tensor_bytes(self->plan, &self->view->inputs[k], self->current->exprs);
-            if (ranges_overlap(slot->data, bytes, self->inputs[k].data, input_bytes))
+            if (tensors_overlap(slot->data, &slot->side, bytes, self->inputs[k].data, &self->inputs[k].side, input_bytes))
                 return fail(error, AOTC_INVALID_ARGUMENT, "output '%s' and input '%s' share memory; use other memory for one of them", name,
                             plan_string(self->plan, self->view->inputs[k].name));
         }
@@ -71,7 +80,7 @@ static aotc_status check_overlaps(aotc_session_t *self, aotc_error *error) {
             output_slot *other = &self->outputs[k];
             uint64_t other_bytes =
                 other->bound ? shapes_tensor_bytes(self->plan, &self->view->outputs[k], self->current->exprs) : other->owned_bytes;
-            if (ranges_overlap(slot->data, bytes, other->data, other_bytes))
+            if (tensors_overlap(slot->data, &slot->side, bytes, other->data, &other->side, other_bytes))
                 return fail(error, AOTC_INVALID_ARGUMENT, "outputs '%s' and '%s' share memory; use other memory for one of them", name,
                             plan_string(self->plan, self->view->outputs[k].name));
         }
@@ -113,6 +122,7 @@ static aotc_status prepare(aotc_session_t *self, aotc_error *error) {
     if (!status) status = check_states(self, error);
     if (!status) status = run_reserve_arena(self, error);
     for (uint32_t i = 0; i < self->view->record->outputs.count && !status; i++) status = prepare_output(self, i, error);
+    if (!status && self->cuda) status = device_prepare(self, error);
     self->ready = status == AOTC_OK;
     return status;
 }
@@ -122,6 +132,7 @@ static aotc_status prepare(aotc_session_t *self, aotc_error *error) {
 static aotc_status run(aotc_session_t *self, aotc_error *error) {
     aotc_status status = self->ready ? AOTC_OK : prepare(self, error);
     if (status) return status;
+    if (self->cuda) graphs_select(self);
     const aotc_api *pool = self->pool ? *(const aotc_api *const *)self->pool : NULL;
     if (pool) pool->pool_begin(self->pool);
     status = steps_run(self, error);
@@ -129,16 +140,61 @@ static aotc_status run(aotc_session_t *self, aotc_error *error) {
     return status ? status : dynamic_finish(self, error);
 }
 
-aotc_status rt_run(aotc_session_t *self, aotc_error *error) {
+/* A run in the GPU's context, after which the GPU is done, unless `event` gets what tells when. */
+static aotc_status run_on_device(aotc_session_t *self, void **event, aotc_error *error) {
+    device_session *cuda = self->cuda;
+    aotc_status status = device_enter(cuda->device, error);
+    if (status) return status;
+    status = device_wait(self, error); /* for a run before that nobody waited for */
+    if (!status) status = run(self, error);
+    if (!status && event && !self->states) { /* states are others' to use when this returns */
+        const cuda_driver *driver = &cuda->device->driver;
+        status = cuda_driver_check(driver, driver->event_record(cuda->finished, cuda->stream), "recording an event", error);
+        if (!status) *event = cuda->finished;
+    }
+    if (status || !event || self->states) {
+        aotc_status waited = device_wait(self, status ? NULL : error);
+        if (!status) status = waited;
+    }
+    device_leave(cuda->device);
+    return status;
+}
+
+static aotc_status enter_and_run(aotc_session_t *self, void **event, aotc_error *error) {
     if (!session_enter(self)) return session_is_busy(error);
     self->has_run = false;
     atomic_store_explicit(&self->cancelled, false, memory_order_relaxed);
     aotc_status status = states_enter(self, error);
     if (!status) {
-        status = run(self, error);
+        status = self->cuda ? run_on_device(self, event, error) : run(self, error);
         states_leave(self);
     }
     self->has_run = status == AOTC_OK;
+    session_leave(self);
+    return status ? status : succeed(error);
+}
+
+aotc_status rt_run(aotc_session_t *self, aotc_error *error) { return enter_and_run(self, NULL, error); }
+
+aotc_status rt_run_async(aotc_session_t *self, void **event, aotc_error *error) {
+    void *unwanted, **place = event ? event : &unwanted;
+    *place = NULL;
+    return enter_and_run(self, place, error);
+}
+
+aotc_status session_wait(aotc_session_t *self, aotc_error *error) {
+    if (!self->cuda || !self->cuda->pending) return AOTC_OK;
+    aotc_status status = device_enter(self->cuda->device, error);
+    if (status) return status;
+    status = device_wait(self, error);
+    device_leave(self->cuda->device);
+    if (status) self->has_run = false;
+    return status;
+}
+
+aotc_status rt_wait(aotc_session_t *self, aotc_error *error) {
+    if (!session_enter(self)) return session_is_busy(error);
+    aotc_status status = session_wait(self, error);
     session_leave(self);
     return status ? status : succeed(error);
 }

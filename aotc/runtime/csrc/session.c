@@ -1,7 +1,7 @@
 /* Sessions: made and destroyed. */
 #include <string.h>
 
-#include "internal.h"
+#include "device.h"
 
 #define DEFAULT_SHAPE_PLANS 16u
 
@@ -33,6 +33,21 @@ static aotc_status read_options(const aotc_model_t *model, const aotc_session_op
                     (unsigned)options->shape_plans, DEFAULT_SHAPE_PLANS);
     if (options->shape_plans == 0) options->shape_plans = DEFAULT_SHAPE_PLANS;
     return AOTC_OK;
+}
+
+/* Get the GPU ready for an entry point that uses it. Without one, its fallback runs on the host instead, where it has one. */
+static aotc_status find_device(aotc_model_t *model, const aotc_session_options *options, const plan_view **view, aotc_error *error) {
+    if (!(*view)->uses_device) return AOTC_OK;
+    aotc_error why = {0};
+    aotc_status status = device_open(model, &why);
+    if (status == AOTC_UNSUPPORTED && (*view)->record->fallback != PLAN_NO_FALLBACK) {
+        text message = {0};
+        text_add(&message, "running on the CPU instead of the GPU: %s", why.message);
+        if (options->log) options->log(options->log_context, AOTC_LOG_WARNING, message.data);
+        *view = &model->entries[(*view)->record->fallback].view;
+        return AOTC_OK;
+    }
+    return status ? fail(error, status, "%s", why.message) : AOTC_OK;
 }
 
 static aotc_status find_entry(const aotc_model_t *model, const char *name, const plan_view **view, aotc_error *error) {
@@ -146,7 +161,13 @@ static aotc_status plan_static(aotc_session_t *self, aotc_error *error) {
         }
     }
     aotc_status status = planning_select(self, error);
-    return status ? status : run_reserve_arena(self, error);
+    if (!status) status = run_reserve_arena(self, error);
+    if (status || !self->cuda) return status;
+    status = device_enter(self->cuda->device, error);
+    if (status) return status;
+    status = device_reserve_arenas(self, error);
+    device_leave(self->cuda->device);
+    return status;
 }
 
 static void release_all(aotc_session_t *self) {
@@ -157,6 +178,7 @@ static void release_all(aotc_session_t *self) {
         session_release(self, self->outputs[i].owned, self->outputs[i].owned_bytes);
     for (uint32_t i = 0; i < self->view->record->buffers.count; i++) session_release(self, self->buffers[i].data, self->buffers[i].bytes);
     session_release(self, self->arena, self->arena_bytes);
+    device_session_close(self);
     states_detach(self);
     aotc_model_t *model = self->model;
     aotc_allocator allocator = self->allocator;
@@ -172,6 +194,7 @@ aotc_status rt_session_create(aotc_model_t *model, const aotc_session_options *g
     aotc_session_t *self = NULL;
     aotc_status status = read_options(model, given, &options, error);
     if (!status) status = find_entry(model, options.entry_point, &view, error);
+    if (!status) status = find_device(model, &options, &view, error);
     if (!status) status = allocate(view, &options, &self, error);
     if (status) return status;
     self->api = &rt_api;
@@ -183,7 +206,8 @@ aotc_status rt_session_create(aotc_model_t *model, const aotc_session_options *g
     self->profile = options.profile != 0;
     atomic_flag_clear(&self->busy);
     atomic_fetch_add(&model->users, 1);
-    status = states_attach(self, options.share_state, error);
+    status = view->uses_device ? device_session_open(self, options.cuda_stream, error) : AOTC_OK;
+    if (!status) status = states_attach(self, options.share_state, error);
     if (!status) status = set_up_threads(self, &options, error);
     if (!status) status = plan_static(self, error);
     if (status) {

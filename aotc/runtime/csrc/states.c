@@ -1,16 +1,17 @@
 /* Tensors that stay from run to run, in one session or in several that share them. */
 #include <string.h>
 
-#include "internal.h"
+#include "device.h"
 
-static state_set *lay_out(const plan *plan, carver *memory) {
+/* The set's tables in `tables`, the states' contents in `contents`, which may be the same. */
+static state_set *lay_out(const plan *plan, carver *tables, carver *contents) {
     uint32_t count = plan_state_count(plan);
-    state_set *self = carve(memory, 1, sizeof *self);
-    char **data = carve(memory, count, sizeof *data);
-    memory->used = (memory->used + PLAN_ALIGNMENT - 1) & ~(size_t)(PLAN_ALIGNMENT - 1);
+    state_set *self = carve(tables, 1, sizeof *self);
+    char **data = carve(tables, count, sizeof *data);
+    contents->used = (contents->used + PLAN_ALIGNMENT - 1) & ~(size_t)(PLAN_ALIGNMENT - 1);
     for (uint32_t i = 0; i < count; i++) {
         size_t bytes = ((size_t)plan_state_bytes(plan, i) + PLAN_ALIGNMENT - 1) & ~(size_t)(PLAN_ALIGNMENT - 1);
-        char *place = carve(memory, bytes, 1);
+        char *place = carve(contents, bytes, 1);
         if (data) data[i] = place;
     }
     if (self) self->data = data;
@@ -27,6 +28,18 @@ static void put_back(const aotc_model_t *model, const state_set *self) {
     }
 }
 
+static aotc_status share(aotc_session_t *self, uint64_t bytes, shared_memory *memory, aotc_error *error) {
+    aotc_status status = session_count(self, bytes, "the states", error);
+    if (status) return status;
+    status = device_enter(self->model->device, error);
+    if (!status) {
+        status = device_share(self->model->device, bytes ? bytes : PLAN_ALIGNMENT, "the states", memory, error);
+        device_leave(self->model->device);
+    }
+    if (status) session_discount(self, bytes);
+    return status;
+}
+
 aotc_status states_attach(aotc_session_t *self, aotc_session_t *shared, aotc_error *error) {
     if (shared && shared->model != self->model)
         return fail(error, AOTC_INVALID_ARGUMENT, "share_state is a session of another model; share between sessions of one opened file");
@@ -36,15 +49,21 @@ aotc_status states_attach(aotc_session_t *self, aotc_session_t *shared, aotc_err
         return AOTC_OK;
     }
     if (plan_state_count(self->plan) == 0) return AOTC_OK;
-    carver count = {0};
-    lay_out(self->plan, &count);
+    bool apart = plan_cuda_kernel_count(self->plan) && device_open(self->model, NULL) == AOTC_OK; /* where the GPU sees them */
+    carver count = {0}, contents = {0};
+    lay_out(self->plan, &count, apart ? &contents : &count);
     void *base;
+    shared_memory memory_apart = {0};
     aotc_status status = session_allocate(self, count.used, "the states", &base, error);
+    if (!status && apart && (status = share(self, contents.used, &memory_apart, error))) session_release(self, base, count.used);
     if (status) return status;
     carver memory = {.base = base};
-    state_set *made = lay_out(self->plan, &memory);
+    contents = (carver){.base = memory_apart.host};
+    state_set *made = lay_out(self->plan, &memory, apart ? &contents : &memory);
     made->allocator = self->allocator;
     made->bytes = count.used;
+    made->device = apart ? self->model->device : NULL;
+    made->shared = memory_apart;
     atomic_init(&made->users, 1);
     atomic_flag_clear(&made->busy);
     put_back(self->model, made);
@@ -56,6 +75,10 @@ void states_detach(aotc_session_t *self) {
     state_set *states = self->states;
     if (!states || atomic_fetch_sub(&states->users, 1) != 1) return;
     aotc_allocator allocator = states->allocator;
+    if (states->device && device_enter(states->device, NULL) == AOTC_OK) {
+        device_unshare(states->device, &states->shared);
+        device_leave(states->device);
+    }
     allocator.release(allocator.context, states, states->bytes);
 }
 
@@ -70,7 +93,8 @@ void states_leave(aotc_session_t *self) {
 
 aotc_status rt_session_reset(aotc_session_t *self, aotc_error *error) {
     if (!session_enter(self)) return session_is_busy(error);
-    aotc_status status = states_enter(self, error);
+    aotc_status status = session_wait(self, error);
+    if (!status) status = states_enter(self, error);
     if (!status && self->states) {
         put_back(self->model, self->states);
         states_leave(self);

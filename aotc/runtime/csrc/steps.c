@@ -2,7 +2,7 @@
 #include <inttypes.h>
 #include <string.h>
 
-#include "internal.h"
+#include "device.h"
 
 /* One step's work, seen by all threads that share it. */
 typedef struct job {
@@ -32,12 +32,14 @@ static int32_t run_part(void *context, int32_t begin, int32_t end) {
 
 static void *address(const aotc_session_t *self, const plan_value *value) {
     char *base;
+    if (self->cuda && (value->storage == STORAGE_INPUT || value->storage == STORAGE_OUTPUT)) return device_host_address(self, value);
     switch (value->storage) {
     case STORAGE_INPUT: base = self->inputs[value->index].data; break;
     case STORAGE_OUTPUT: base = self->outputs[value->index].data; break;
     case STORAGE_WEIGHT: base = (char *)(uintptr_t)self->model->weights; break;
     case STORAGE_STATE: base = self->states->data[value->index]; break;
     default:
+        if (self->view->buffers[value->index].memory != MEMORY_HOST) return device_host_address(self, value);
         base = self->buffers[value->index].data;
         if (!self->view->dynamic[self->view->buffers[value->index].size]) base = self->arena + self->current->offsets[value->index];
         break;
@@ -104,6 +106,7 @@ static aotc_status run_step(aotc_session_t *self, uint32_t number, uint32_t *nex
     const plan_step *step = &self->view->steps[number];
     aotc_status status = self->current->sound[number] ? AOTC_OK : dynamic_prepare(self, number, error);
     *next = number + 1;
+    if (!status && self->cuda && step->outputs && !plan_is_device_step(step->kind)) status = device_before_write(self, step, error);
     if (status) return status;
     switch (step->kind) {
     case STEP_KERNEL: return run_kernel(self, step, error);
@@ -113,7 +116,8 @@ static aotc_status run_step(aotc_session_t *self, uint32_t number, uint32_t *nex
     case STEP_BRANCH:
         if (takes_branch(self, step)) *next = step->target;
         return AOTC_OK;
-    default: *next = step->target; return AOTC_OK;
+    case STEP_JUMP: *next = step->target; return AOTC_OK;
+    default: return device_step(self, number, next, error);
     }
 }
 

@@ -6,6 +6,8 @@
 
 static const char *folder;
 
+const char *models_folder(void) { return folder; }
+
 opened open_model(const char *name, const aotc_model_options *options) {
     char path[4096];
     aotc_error error;
@@ -92,7 +94,7 @@ size_t resident_pages(void) {
 }
 
 int main(int count, char **arguments) {
-    const test_case *groups[] = {basic_cases, error_cases, memory_cases, thread_cases, control_cases, state_cases};
+    const test_case *groups[] = {basic_cases, error_cases, memory_cases, thread_cases, control_cases, state_cases, cuda_cases};
     bool list = count == 2 && strcmp(arguments[1], "--list") == 0;
     if (!list && count != 3) return 2;
     folder = arguments[1];

@@ -44,6 +44,9 @@ typedef struct opened {
     aotc_model_t *model;
 } opened;
 
+/* Where the models lie. */
+const char *models_folder(void);
+
 opened open_model(const char *name, const aotc_model_options *options);
 void close_model(opened *self);
 
@@ -81,6 +84,6 @@ size_t resident_pages(void);
 #define SANITIZED 0
 #endif
 
-extern const test_case basic_cases[], error_cases[], memory_cases[], thread_cases[], control_cases[], state_cases[];
+extern const test_case basic_cases[], error_cases[], memory_cases[], thread_cases[], control_cases[], state_cases[], cuda_cases[];
 
 #endif
