@@ -22,7 +22,8 @@ class CompiledKernel:
     """Machine code of ``int32_t symbol(void *x operands, int32_t x dims, int32_t begin, int32_t end)``.
 
     The last ``outputs`` operands are written. ``tasks`` is the extent of the outermost loop, which ``begin`` and ``end``
-    cut; ``flops`` counts floating-point operations of all tasks.
+    cut; ``flops`` counts floating-point operations of all tasks. Tasks come in rounds of ``round``, each round after the one
+    before it, or in any order where that is 0.
     """
 
     symbol: str
@@ -32,6 +33,7 @@ class CompiledKernel:
     dims: tuple[Dim, ...] = ()
     tasks: Dim = 1
     flops: Dim = 0
+    round: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -74,7 +74,7 @@ def _kernel_to_json(kernel: CompiledKernel | CudaKernel) -> dict[str, Any]:
         "flops": dim_to_json(kernel.flops),
     }
     if isinstance(kernel, CompiledKernel):
-        return {**common, "tasks": dim_to_json(kernel.tasks)}
+        return {**common, "tasks": dim_to_json(kernel.tasks), "round": kernel.round}
     grid = [dim_to_json(dim) for dim in kernel.grid]
     return {**common, "sm": [sm for sm, _ in kernel.cubins], "grid": grid, "block": kernel.block, "shared": kernel.shared_bytes}
 
@@ -83,7 +83,8 @@ def _kernel_from_json(entry: dict[str, Any], blobs: list[bytes]) -> CompiledKern
     operands = tuple((role, number) for role, number in entry["operands"])
     dims, flops = tuple(dim_from_json(dim) for dim in entry["dims"]), dim_from_json(entry["flops"])
     if "sm" not in entry:
-        return CompiledKernel(entry["symbol"], blobs[0], operands, entry["outputs"], dims, dim_from_json(entry["tasks"]), flops)
+        tasks = dim_from_json(entry["tasks"])
+        return CompiledKernel(entry["symbol"], blobs[0], operands, entry["outputs"], dims, tasks, flops, entry["round"])
     grid: Any = tuple(dim_from_json(dim) for dim in entry["grid"])
     cubins = tuple(zip(entry["sm"], blobs[1:], strict=True))
     return CudaKernel(

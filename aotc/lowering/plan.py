@@ -47,7 +47,8 @@ class StepKind(Enum):
     SHAPE sets symbol number ``target``, within its bounds: with an argument (int64) to its element number ``dims[0]``, without one
     to ``dims[0]``. CHECK fails the run unless ``dims[0]`` equals ``dims[1]``. BRANCH continues at step number ``target``: with an
     argument (bool) when that is false, without one unless ``dims[0] < dims[1]``. JUMP always continues at step ``target``. A target
-    may lie before the step and may be the number of steps, which ends the run.
+    may lie before the step and may be the number of steps, which ends the run. Where a KERNEL's ``target`` is not 0, its tasks come
+    in rounds of so many: all of a round are done before those of the next begin.
 
     LAUNCH runs a CUDA kernel: ``kernel`` counts in ``ExecutionPlan.cuda_kernels``, ``dims`` are the kernel's and then the three
     extents of the grid. DEVICE_COPY is COPY on the device. TO_DEVICE makes the contents of its arguments, as the host sees them,

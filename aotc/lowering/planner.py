@@ -281,7 +281,8 @@ class FunctionPlanner:
             number = self.tables.kernel(plan.Kernel(kernel.symbol, len(operands), len(kernel.dims)))
             recorder.step(
                 plan.Step(
-                    StepKind.KERNEL, operands, kernel.outputs, number, kernel.dims, kernel.tasks, node.origin, function.name, kernel.flops
+                    StepKind.KERNEL, operands, kernel.outputs, number, kernel.dims, kernel.tasks, node.origin, function.name, kernel.flops,
+                    kernel.round,
                 )
             )  # fmt: skip
         recorder.use(*arguments, *scratch, *results)

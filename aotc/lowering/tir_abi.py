@@ -31,7 +31,7 @@ from aotc.lowering.object_file import check_symbols, strip
 from aotc.lowering.scope import DimScope
 from aotc.targets import Target
 from aotc.targets.schedules.base import SCRATCH
-from aotc.targets.schedules.emit import FIRST_TASK, IN_REGISTERS
+from aotc.targets.schedules.emit import FIRST_TASK, IN_REGISTERS, ROUND
 
 STACK_LIMIT = 1024
 """Bytes that one local buffer may take on a worker's stack; larger ones become scratch parameters."""
@@ -42,12 +42,13 @@ _S, _T = s_tir.transform, tirx.transform
 @dataclass(frozen=True, slots=True)
 class Nest:
     """One root loop nest as a function. ``buffers`` numbers its buffers among the whole function's parameters, then its
-    scratch buffers; the last ``outputs`` of them are written."""
+    scratch buffers; the last ``outputs`` of them are written. ``round`` is as in ``CompiledKernel``."""
 
     func: tirx.PrimFunc
     buffers: tuple[int, ...]
     outputs: int
     tasks: Dim
+    round: int
 
 
 def tvm_target(target: Target) -> tvm.target.Target:
@@ -87,7 +88,7 @@ def compile_function(
         object_code = _object_code(final, name, llvm)
         work = flops if i == len(nests) - 1 else 0
         passed = tuple(operands[number] for position, number in enumerate(nest.buffers) if position != dropped)
-        kernels.append(CompiledKernel(name, object_code, passed, nest.outputs, dims, nest.tasks, work))
+        kernels.append(CompiledKernel(name, object_code, passed, nest.outputs, dims, nest.tasks, work, nest.round))
     tensors = [TensorType(tuple(scope.dim(extent) for extent in buffer.shape), str(buffer.dtype)) for buffer in scratch]
     return CompiledFunction(tuple(kernels), tuple(tensors))
 
@@ -113,23 +114,24 @@ def split(func: tirx.PrimFunc, scope: DimScope, shared: set[str]) -> tuple[list[
         block = s_tir.SBlock([], [], [], "root", nest, None, allocated)
         body = s_tir.SBlockRealize([], True, block)
         piece = tirx.PrimFunc([known[i] for i in order], body, func.ret_type, func.attrs)
-        pieces.append(Nest(piece, tuple(order), sum(known[i] in written for i in order), _tasks(nest, scope)))
+        pieces.append(Nest(piece, tuple(order), sum(known[i] in written for i in order), *_tasks(nest, scope)))
     return pieces, scratch
 
 
-def _tasks(nest: tirx.stmt.Stmt, scope: DimScope) -> Dim:
-    extents = _parallel_extents(nest)
-    if len(extents) > 1:
-        raise BuildError(f"a loop nest of a kernel has {len(extents)} parallel loops one after the other: expected one at most")
-    return scope.dim(extents[0]) if extents else 1
+def _tasks(nest: tirx.stmt.Stmt, scope: DimScope) -> tuple[Dim, int]:
+    """The tasks of a nest, and how many a round has."""
+    loops = _parallel(nest)
+    if len(loops) > 1:
+        raise BuildError(f"a loop nest of a kernel has {len(loops)} parallel loops one after the other: expected one at most")
+    return (scope.dim(loops[0].extent), int(loops[0].annotations.get(ROUND, 0))) if loops else (1, 0)
 
 
-def _parallel_extents(stmt: tirx.stmt.Stmt) -> list[Any]:
+def _parallel(stmt: tirx.stmt.Stmt) -> list[tirx.For]:
     if isinstance(stmt, s_tir.SBlockRealize):
-        return _parallel_extents(stmt.block.body)
+        return _parallel(stmt.block.body)
     if isinstance(stmt, tirx.SeqStmt):
-        return [extent for child in stmt.seq for extent in _parallel_extents(child)]
-    return [stmt.extent] if isinstance(stmt, tirx.For) and int(stmt.kind) == ForKind.PARALLEL else []
+        return [found for child in stmt.seq for found in _parallel(child)]
+    return [stmt] if isinstance(stmt, tirx.For) and int(stmt.kind) == ForKind.PARALLEL else []
 
 
 def _written(nest: tirx.stmt.Stmt) -> set[tirx.Buffer]:

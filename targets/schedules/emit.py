@@ -12,6 +12,9 @@ Expr = Any
 IN_REGISTERS = "disable_lower_builtin"
 """TVM's annotation for an allocation that no size turns into a workspace call."""
 
+ROUND = "tasks_of_a_round"
+"""The annotation of a parallel loop whose tasks come in rounds: how many each has."""
+
 FIRST_TASK = tirx.Var("begin", "int32")
 """The first task of the range that a call of the kernel runs. No two calls that run at a time have the same: with it tasks
 of one call share a piece of scratch memory, which so stays in the cache."""
@@ -65,6 +68,13 @@ def vectorized(extent: int, body: Body, name: str = "v") -> tirx.Stmt:
 
 def parallel(extent: Expr, body: Body, name: str = "task") -> tirx.Stmt:
     return loop(ForKind.PARALLEL, extent, body, name)
+
+
+def rounds(count: Expr, tasks: int, body: Callable[[Expr, Expr], tirx.Stmt]) -> tirx.Stmt:
+    """``body(round, task)`` for all ``tasks`` of one round after the other: those of a round may run at the same time."""
+    task = tirx.Var("task", "int32")
+    inner = body(tirx.truncdiv(task, const(tasks)), tirx.truncmod(task, const(tasks)))
+    return tirx.For(task, const(0), count * const(tasks), ForKind.PARALLEL, inner, None, {ROUND: const(tasks)})
 
 
 def sequence(*stmts: tirx.Stmt) -> tirx.Stmt:

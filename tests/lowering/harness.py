@@ -31,8 +31,8 @@ def lower(body: Expr, *params: Var, target: Target | None = None) -> CompiledFun
 
 
 class Runner:
-    """A lowered function, loaded. Each call runs a kernel's task range in ``workers`` pieces, the last first, so that a kernel
-    which needs an order of its tasks shows."""
+    """A lowered function, loaded. Each call runs a kernel's task range, or each round of it, in ``workers`` pieces, the last first,
+    so that a kernel which needs an order of its tasks shows."""
 
     def __init__(self, function: Function, lowered: CompiledFunction) -> None:
         self.function, self.lowered = function, lowered
@@ -56,9 +56,11 @@ class Runner:
         memory = self.memory(arrays, values, behind)
         for kernel in self.lowered.kernels:
             tasks = evaluate(kernel.tasks, values)
-            cuts = [tasks * i // workers for i in range(workers + 1)]
-            for begin, end in reversed(list(itertools.pairwise(cuts))):
-                self.call(kernel, memory, values, begin, end)
+            round_ = kernel.round or max(tasks, 1)
+            cuts = [round_ * i // workers for i in range(workers + 1)]
+            for first in range(0, tasks, round_):
+                for begin, end in reversed(list(itertools.pairwise(cuts))):
+                    self.call(kernel, memory, values, first + begin, first + end)
         return memory["output"]
 
     def memory(self, arrays: Sequence[np.ndarray], values: dict[str, int], behind: bool = True) -> dict[str, list[np.ndarray]]:

@@ -10,6 +10,7 @@ import pytest
 
 from aotc import ops, targets
 from aotc.ir.dims import symbol
+from aotc.lowering.kernel import lower_function
 from aotc.ops.base import OpDef
 from aotc.ops.recurrent import ACTIVATIONS, ARGUMENTS, GATES, block_starts
 from aotc.targets import schedules
@@ -24,7 +25,16 @@ def packed(weight: np.ndarray, block: int) -> np.ndarray:
 
 
 def case(
-    op: OpDef, steps: int, rows: int, units: int, block: int, dynamic: bool = False, outputs: int = 0, dtype: str = "float32", **attrs: Any
+    op: OpDef,
+    steps: int,
+    rows: int,
+    units: int,
+    block: int,
+    dynamic: bool = False,
+    outputs: int = 0,
+    dtype: str = "float32",
+    steps_only: bool = False,
+    **attrs: Any,
 ) -> Case:
     random, gates = np.random.default_rng(units), GATES[op]
     inputs = outputs or units
@@ -33,14 +43,17 @@ def case(
         return (random.standard_normal(shape) * 0.5).astype(dtype)
 
     arrays = {
-        "gates": normal(steps, rows, gates * units), "recurrent": packed(normal(gates, units, inputs), block), "h": normal(rows, inputs),
+        "gates": normal(steps, rows, gates * units), "h": normal(rows, inputs),
+        "recurrent": packed(normal(gates, units, inputs) * np.dtype(dtype).type(min(1, 6 / inputs**0.5)), block),
         "c": normal(rows, units), "peepholes": normal(3, units), "projected": packed(normal(1, inputs, units), 4 if inputs >= 4 else 1),
         "reset_bias": normal(units), "lengths": random.integers(0, steps + 1, rows).astype("int32"),
     }  # fmt: skip
     names = ARGUMENTS[op](op.attributes(**attrs))
-    symbolic = {"gates": (STEPS, ROWS), "h": (ROWS,), "c": (ROWS,), "lengths": (ROWS,)}
-    shapes = [(*symbolic.get(name, ()), *arrays[name].shape[len(symbolic.get(name, ())) :]) for name in names] if dynamic else None
-    return Case(op, [arrays[name] for name in names], attrs, shapes, {"t": steps, "b": rows} if dynamic else {}, scale=20)
+    symbolic = {"gates": (STEPS, ROWS), "h": (ROWS,), "c": (ROWS,), "lengths": (ROWS,)} if dynamic else {"gates": (STEPS,)}
+    shapes = (
+        [(*symbolic.get(name, ()), *arrays[name].shape[len(symbolic.get(name, ())) :]) for name in names] if dynamic or steps_only else None
+    )
+    return Case(op, [arrays[name] for name in names], attrs, shapes, {"t": steps, "b": rows} if dynamic else {"t": steps}, scale=20)
 
 
 TABLE = [
@@ -56,8 +69,22 @@ TABLE = [
 ]  # fmt: skip
 
 
+SHARED = [
+    case(ops.lstm, 5, 1, 160, 16), case(ops.lstm, 4, 3, 136, 16, reverse=True, peepholes=True), case(ops.lstm, 0, 1, 136, 8, steps_only=True),
+    case(ops.lstm, 3, 1, 136, 8, steps_only=True), case(ops.gru, 5, 1, 152, 16, reset_after=True), case(ops.rnn, 4, 2, 260, 16),
+]  # fmt: skip
+"""Layers of few rows and so many units that threads share each step."""
+
+
 def test_layers() -> None:
     check(TABLE)
+
+
+def test_units_of_a_step_are_tasks() -> None:
+    check(SHARED)
+    for each in SHARED:
+        lowered = lower_function(each.function(), targets.get("host"))
+        assert [kernel.round > 1 for kernel in lowered.kernels] == [True]
 
 
 def test_the_expressions_alone_are_right(monkeypatch: pytest.MonkeyPatch) -> None:

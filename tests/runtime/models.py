@@ -14,6 +14,7 @@ SCALE, BIAS_RELU = Kernel("k_scale", 3, 1), Kernel("k_bias_relu", 3, 1)
 ROW_SUM, TWICE = Kernel("k_row_sum", 2, 2), Kernel("k_twice", 3, 1)
 FAIL, WAIT, NOT = Kernel("k_fail_negative", 2, 0), Kernel("k_wait", 2, 0), Kernel("k_not", 3, 1)
 FILL, CHECK, MIX = Kernel("k_fill", 1, 2), Kernel("k_check", 2, 2), Kernel("k_mix", 2, 1)
+RELAY = Kernel("k_relay", 2, 1)
 
 F32 = "float32"
 WEIGHTS = struct.pack("<16f", *(0.5 * j - 1 for j in range(8)), *(j - 3.0 for j in range(8)))  # w and b, which is at byte 64 below
@@ -177,6 +178,22 @@ def mixing() -> ExecutionPlan:
     return ExecutionPlan((entry,), (MIX,))
 
 
+def relay() -> ExecutionPlan:
+    """y[rounds, 8] of x[8]: each row is made of all of the row before it, in a round of 8 tasks."""
+    rounds = symbol("rounds", 1, 4096)
+    values = (
+        Value("int32", (8,), Storage.INPUT),
+        Value("int32", (rounds, 8), Storage.OUTPUT),
+        Value("int8", (rounds,), Storage.INPUT, 1),
+    )
+    step = Step(StepKind.KERNEL, (0, 1), 1, 0, (8,), rounds * 8, "relay", "relay", target=8)
+    inputs = (TensorSpec("x", "int32", (8,)), TensorSpec("n", "int8", (rounds,)))
+    entry = EntryPoint(
+        "main", inputs, (TensorSpec("y", "int32", (rounds, 8)),), values, (), (step,), None, None, (Symbol("rounds", 1, 4096, 1, 0),)
+    )
+    return ExecutionPlan((entry,), (RELAY,))
+
+
 MODELS = {
     "static": static,
     "entries": entries,
@@ -186,6 +203,7 @@ MODELS = {
     "logic": logic,
     "patterns": patterns,
     "mixing": mixing,
+    "relay": relay,
     **CONTROL_MODELS,
     **CUDA_MODELS,
 }

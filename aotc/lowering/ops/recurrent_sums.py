@@ -33,8 +33,8 @@ def widest(units: int, most: int = WIDEST) -> int:
 @dataclass(frozen=True, slots=True)
 class Sums:
     """``end(row, gate, unit, begin(row, gate, unit) + sum over k of source(row, k) * weight[unit, k])`` for ``rows`` rows, all
-    ``units`` and the chosen ``gates``; ``group`` vectors of units, of ``lanes`` at most, are summed at a time. With ``runs``,
-    elements of the source come as vectors of several k."""
+    ``units`` and the chosen ``gates``; ``group`` vectors of units, of ``lanes`` at most, are summed at a time, and ``then(first unit,
+    lanes)`` follows for each of these. With ``runs``, elements of the source come as vectors of several k."""
 
     weight: tirx.Buffer
     units: int
@@ -46,8 +46,32 @@ class Sums:
     source: Callable[[Expr, Expr], Expr]
     begin: Callable[[Expr, int, Expr], Expr]
     end: Callable[[Expr, int, Expr, Expr], tirx.Stmt]
+    then: Callable[[Expr, int], tirx.Stmt] | None = None
 
     def write(self) -> tirx.Stmt:
+        size, whole, rest = self._groups()
+        parts = [serial(whole, lambda i: self._vectors(i * size, size), "group")]
+        return sequence(*parts, *([self._vectors(const(whole * size), rest)] if rest else []))
+
+    def groups(self) -> int:
+        """How many groups there are."""
+        _, whole, rest = self._groups()
+        return whole + (1 if rest else 0)
+
+    def write_group(self, i: Expr) -> tirx.Stmt:
+        """One of them. None reads what another one writes."""
+        size, whole, rest = self._groups()
+        full = self._vectors(i * size, size)
+        return tirx.IfThenElse(i < whole, full, self._vectors(const(whole * size), rest)) if rest else full
+
+    def each_vector(self, i: Expr, body: Callable[[Expr, int], tirx.Stmt]) -> tirx.Stmt:
+        """``body(first unit, lanes)`` for the vectors of group ``i``."""
+        size, whole, rest = self._groups()
+        count = tirx.min(const(size), const(whole * size + rest) - i * size) if rest else const(size)
+        return serial(count, lambda o: body(self._first_unit(i * size + o), self._lanes), "vector")
+
+    def _groups(self) -> tuple[int, int, int]:
+        """Vectors of a group, how many such groups there are, and vectors of the last one, if it is smaller."""
         vectors, per_block = number(self.weight.shape[0]) * self._per_block, self._per_block
         if self.group < per_block:
             size = next(count for count in range(self.group, 0, -1) if per_block % count == 0)
@@ -55,9 +79,7 @@ class Sums:
             blocks = number(self.weight.shape[0])
             groups = -(-blocks // (self.group // per_block))
             size = -(-blocks // groups) * per_block  # even shares: a group of few vectors would wait for its multiply-adds
-        whole, rest = divmod(vectors, size)
-        parts = [serial(whole, lambda i: self._vectors(i * size, size), "group")]
-        return sequence(*parts, *([self._vectors(const(whole * size), rest)] if rest else []))
+        return size, *divmod(vectors, size)
 
     @property
     def _block(self) -> int:
@@ -109,7 +131,8 @@ class Sums:
 
         begin = each(lambda at: tirx.BufferStore(sums, self.begin(*where(at)), at))
         end = each(lambda at: self.end(*where(at), tirx.BufferLoad(sums, at)))
-        return sequence(tirx.AllocBuffer(sums), begin, *self._over_inputs(step), end)
+        then = [] if self.then is None else [serial(count, lambda o: self.then(self._first_unit(first + o), self._lanes), "vector")]
+        return sequence(tirx.AllocBuffer(sums), begin, *self._over_inputs(step), end, *then)
 
     def _over_inputs(self, step: Callable[[Expr, Element, Expr], tirx.Stmt]) -> list[tirx.Stmt]:
         whole, rest = divmod(number(self.weight.shape[1]), UNROLLED_STEPS)

@@ -245,6 +245,7 @@ typedef struct aotc_memory_info {
 /* ---- The file's function table. Applications use the functions below it. ---- */
 
 typedef struct aotc_api aotc_api;
+typedef void (*aotc_rounds_fn)(void *context, int32_t tasks, int32_t round, aotc_task_fn task, void *task_context);
 
 /* Every handle begins with `const aotc_api *`, so a loader finds the table of the file that made it. */
 struct aotc_api {
@@ -295,6 +296,9 @@ struct aotc_api {
     /* Absent in files of aotc before CUDA. */
     aotc_status (*run_async)(aotc_session_t *session, void **event, aotc_error *error);
     aotc_status (*wait)(aotc_session_t *session, aotc_error *error);
+
+    /* As pool_parallel_for, for tasks in rounds of `round`, each after the one before it. Absent in files of older aotc. */
+    aotc_rounds_fn pool_rounds;
 };
 
 /* The one symbol that a built file exports: the table for `abi_version`, or NULL if the file does not serve that version (its

@@ -7,7 +7,8 @@
  * and a stub of the uniform signature below that spreads the arguments. Rules both sides keep:
  * - 0 is success; any other value stops the run with an error that names the step.
  * - [begin, end) is a part of the kernel's outermost loop. Parts run in any order, on any thread, at the same time, and give
- *   the same bits however the range is cut.
+ *   the same bits however the range is cut. Where a step says that tasks come in rounds (recurrent layers: a round a time step),
+ *   parts are of one round, or begin and end with whole rounds, and a round begins after the one before it has ended.
  * - Buffers are in the order inputs, scratch, outputs. No two of them overlap, except two that are only read.
  * - A buffer in the arena or the weights is aligned to 64 bytes plus the value's offset; the caller's inputs and outputs are
  *   aligned to their element size and no more.

@@ -41,6 +41,7 @@ const aotc_api rt_api = {
     .get_state = rt_get_state,
     .run_async = rt_run_async,
     .wait = rt_wait,
+    .pool_rounds = rt_pool_rounds,
 };
 
 __attribute__((visibility("default"))) const aotc_api *aotc_model(uint32_t abi_version);

@@ -129,6 +129,7 @@ struct aotc_session_t {
     aotc_pool_t *pool, *own_pool;
     aotc_parallel_for_fn parallel_for; /* NULL: steps run in the caller */
     void *parallel_for_context;
+    aotc_rounds_fn rounds; /* NULL: without a pool that shares out rounds of tasks they run in the caller */
     size_t bytes; /* of this struct with all that follows it */
     uint64_t held, peak, limit;
 
@@ -319,6 +320,7 @@ void rt_pool_release(aotc_pool_t *pool);
 void rt_pool_begin(aotc_pool_t *pool);
 void rt_pool_end(aotc_pool_t *pool);
 void rt_pool_parallel_for(void *pool, int32_t tasks, aotc_task_fn task, void *task_context);
+void rt_pool_rounds(void *pool, int32_t tasks, int32_t round, aotc_task_fn task, void *task_context);
 aotc_status rt_session_create(aotc_model_t *model, const aotc_session_options *options, aotc_session_t **session, aotc_error *error);
 aotc_status rt_session_destroy(aotc_session_t *session, aotc_error *error);
 aotc_status rt_bind_input(aotc_session_t *session, size_t input, const DLTensor *tensor, aotc_error *error);

@@ -46,7 +46,7 @@ struct aotc_pool_t {
     _Alignas(LINE) atomic_flag taken;
     aotc_task_fn task;
     void *context;
-    int32_t tasks;
+    int32_t first, tasks;
     uint32_t parts;
     uint64_t arithmetic;
     atomic_uint pending; /* parts that are not finished */
@@ -96,7 +96,7 @@ static bool may_spin(aotc_pool_t *self) {
 static bool run_part(aotc_pool_t *self, uint32_t part) {
     int32_t begin = (int32_t)((int64_t)self->tasks * part / self->parts);
     int32_t end = (int32_t)((int64_t)self->tasks * (part + 1) / self->parts);
-    self->task(self->context, begin, end);
+    self->task(self->context, self->first + begin, self->first + end);
     return atomic_fetch_sub_explicit(&self->pending, 1, memory_order_acq_rel) == 1;
 }
 
@@ -159,10 +159,11 @@ static void *worker_main(void *argument) {
 
 /* ---- Callers ---- */
 
-static void publish(aotc_pool_t *self, int32_t tasks, aotc_task_fn task, void *context) {
+static void publish(aotc_pool_t *self, int32_t first, int32_t tasks, aotc_task_fn task, void *context) {
     uint32_t threads = self->worker_count + 1;
     self->task = task;
     self->context = context;
+    self->first = first;
     self->tasks = tasks;
     self->parts = (uint32_t)tasks < threads ? (uint32_t)tasks : threads;
     self->arithmetic = arithmetic_mode();
@@ -181,19 +182,35 @@ static void wait_for_workers(aotc_pool_t *self) {
     wait_for(&self->done); /* returns at once when the post is there already */
 }
 
+/* Run tasks [first, first + tasks) with all threads. */
+static void share_out(aotc_pool_t *self, int32_t first, int32_t tasks, aotc_task_fn task, void *context) {
+    publish(self, first, tasks, task, context);
+    uint32_t parts = self->parts;
+    bool last = run_part(self, 0);
+    for (uint32_t i = 0; i + 1 < parts; i++)
+        if (take(&self->workers[i])) last = run_part(self, i + 1);
+    if (!last) wait_for_workers(self);
+}
+
 void rt_pool_parallel_for(void *pool, int32_t tasks, aotc_task_fn task, void *context) {
     aotc_pool_t *self = pool;
     if (tasks < 2 || self->worker_count == 0 || atomic_flag_test_and_set_explicit(&self->taken, memory_order_acquire)) {
         task(context, 0, tasks);
         return;
     }
-    publish(self, tasks, task, context);
-    uint32_t parts = self->parts;
-    bool last = run_part(self, 0);
-    for (uint32_t i = 0; i + 1 < parts; i++)
-        if (take(&self->workers[i])) last = run_part(self, i + 1);
-    if (!last) wait_for_workers(self);
+    share_out(self, 0, tasks, task, context);
     atomic_flag_clear_explicit(&self->taken, memory_order_release);
+}
+
+/* Rounds are short: threads that would sleep between them are no help, and the caller goes on alone. */
+void rt_pool_rounds(void *pool, int32_t tasks, int32_t round, aotc_task_fn task, void *context) {
+    aotc_pool_t *self = pool;
+    int32_t first = 0;
+    if (round > 1 && self->worker_count != 0 && !atomic_flag_test_and_set_explicit(&self->taken, memory_order_acquire)) {
+        for (; first < tasks && may_spin(self); first += round) share_out(self, first, round, task, context);
+        atomic_flag_clear_explicit(&self->taken, memory_order_release);
+    }
+    if (first < tasks) task(context, first, tasks);
 }
 
 void rt_pool_acquire(aotc_pool_t *self) { atomic_fetch_add(&self->users, 1); }

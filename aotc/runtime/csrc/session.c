@@ -146,6 +146,7 @@ static aotc_status set_up_threads(aotc_session_t *self, const aotc_session_optio
     api->pool_acquire(self->pool);
     self->parallel_for = api->pool_parallel_for;
     self->parallel_for_context = self->pool;
+    if (api->size >= offsetof(aotc_api, pool_rounds) + sizeof api->pool_rounds) self->rounds = api->pool_rounds;
     return AOTC_OK;
 }
 

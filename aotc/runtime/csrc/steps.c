@@ -73,8 +73,10 @@ static aotc_status run_kernel(aotc_session_t *self, const plan_step *step, aotc_
     for (uint32_t i = 0; i < step->arguments.count; i++) self->pointers[i] = address(self, argument(self, step, i));
     for (uint32_t i = 0; i < step->dims.count; i++) self->dims[i] = dim(self, step, i);
     job job = {.kernel = aotc_kernels[step->kernel], .arguments = {.buffers = self->pointers, .dims = self->dims}, .tasks = (int32_t)tasks};
-    if (tasks > 1 && self->parallel_for) self->parallel_for(self->parallel_for_context, job.tasks, run_part, &job);
-    else run_part(&job, 0, job.tasks);
+    bool whole = tasks < 2 || (step->target ? !self->rounds : !self->parallel_for);
+    if (whole) run_part(&job, 0, job.tasks);
+    else if (step->target) self->rounds(self->pool, job.tasks, (int32_t)step->target, run_part, &job);
+    else self->parallel_for(self->parallel_for_context, job.tasks, run_part, &job);
     int32_t code = atomic_load_explicit(&job.code, memory_order_relaxed);
     int64_t done = atomic_load_explicit(&job.done, memory_order_relaxed);
     return code == 0 && done == tasks ? AOTC_OK : step_failed(self, step, code, done, tasks, error);

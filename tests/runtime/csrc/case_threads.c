@@ -70,6 +70,54 @@ static void same_bits(void) {
     close_model(&m);
 }
 
+#define LEGS 300
+
+static void run_relay(const aotc_api *api, const aotc_session_options *options, aotc_model_t *model) {
+    aotc_error error;
+    aotc_session_t *session;
+    tensor input, count, output;
+    uint32_t x[8] = {3, 1, 4, 1, 5, 9, 2, 6};
+    static uint32_t y[LEGS * 8], expected[LEGS * 8];
+    static int8_t n[LEGS];
+    for (int task = 0; task < LEGS * 8; task++) {
+        const uint32_t *before = task < 8 ? x : expected + (task / 8 - 1) * 8;
+        uint32_t sum = (uint32_t)task;
+        for (int j = 0; j < 8; j++) sum = sum * 31 + before[j];
+        expected[task] = sum;
+    }
+    OK(api->session_create(model, options, &session, &error));
+    make_tensor(&input, "int32", x, 1, 8);
+    make_tensor(&count, "int8", n, 1, LEGS);
+    make_tensor(&output, "int32", y, 2, LEGS, 8);
+    OK(api->bind_input(session, 0, &input.dl, &error));
+    OK(api->bind_input(session, 1, &count.dl, &error));
+    OK(api->bind_output(session, 0, &output.dl, &error));
+    for (int i = 0; i < 5; i++) {
+        memset(y, 0, sizeof y);
+        OK(api->run(session, &error));
+        CHECK(memcmp(y, expected, sizeof y) == 0);
+    }
+    OK(api->session_destroy(session, &error));
+}
+
+/* Tasks in rounds, with all kinds of threads: more than there are processors, another file's pool, an application's own loop. */
+static void in_rounds(void) {
+    aotc_error error;
+    opened m = open_model("relay", NULL), owner = open_model("static", NULL);
+    int calls = 0;
+    for (uint32_t threads = 0; threads <= 6; threads++)
+        run_relay(m.api, &(aotc_session_options){.size = sizeof(aotc_session_options), .num_threads = threads}, m.model);
+    aotc_session_options own = {.size = sizeof own, .parallel_for = backwards, .parallel_for_context = &calls};
+    run_relay(m.api, &own, m.model);
+    CHECK(calls == 0);
+    aotc_session_options shared = {.size = sizeof shared};
+    OK(owner.api->pool_create(owner.model, 2, &shared.pool, &error));
+    run_relay(m.api, &shared, m.model);
+    OK(owner.api->pool_destroy(shared.pool, &error));
+    close_model(&m);
+    close_model(&owner);
+}
+
 typedef struct client {
     const aotc_api *api;
     aotc_model_t *model;
@@ -259,7 +307,7 @@ static void forked(void) {
 #endif
 }
 
-const test_case thread_cases[] = {{"same_bits", same_bits},
+const test_case thread_cases[] = {{"same_bits", same_bits}, {"in_rounds", in_rounds},
                                   {"shared_pool", shared_pool},
                                   {"parallel_sessions", parallel_sessions},
                                   {"foreign_pool", foreign_pool},
