@@ -85,6 +85,20 @@ def test_exp_of_what_is_not_positive(arguments: np.ndarray) -> None:
     assert error.max() <= 1.1
 
 
+def test_gelu(arguments: np.ndarray) -> None:
+    """Its error is that of the usual formula in float32; infinities and NaN are as its limits."""
+    x = var("x", "float32", *arguments.shape)
+    function = function_of(ops.gelu(x), x)
+    (result,) = Runner(function, lower_function(function, targets.get("host")))(arguments)
+    finite = np.isfinite(arguments)
+    np.testing.assert_array_equal(result[~finite], np.where(arguments < 0, 0, arguments)[~finite])
+    given = torch.from_numpy(arguments[finite].astype(np.float64))
+    exact = (0.5 * given * torch.special.erfc(-given * 0.5**0.5)).numpy()
+    error = np.abs(result[finite] - exact) / np.maximum(np.abs(arguments[finite]), 1e-37)
+    assert error.max() <= 1.3e-7, f"{error.max()} at {arguments[finite][error.argmax()]!r}"
+    assert not result[arguments < -6].any()
+
+
 @pytest.mark.parametrize("name", CASES)
 @pytest.mark.parametrize("target", ["x86-64-v3", "jetson-nano"])
 def test_no_call_per_lane(name: str, target: str) -> None:

@@ -127,7 +127,7 @@ def _gelu(x: Expr, attrs: Any) -> Expr:
     if attrs.approximate == "tanh":
         inner = _like(math.sqrt(2 / math.pi), x) * (x + _like(0.044715, x) * x * x * x)
         return half * x * (one + tanh(inner))
-    return half * x * (one + erf(x * _like(math.sqrt(0.5), x)))
+    return vector_math.gelu(x) if dtype_of(x) == "float32" else half * x * (one + erf(x * _like(math.sqrt(0.5), x)))
 
 
 def _elu(x: Expr, attrs: Any) -> Expr:
