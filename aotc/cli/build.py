@@ -39,7 +39,9 @@ def build(
     output: Annotated[str, typer.Option("--output", "-o", metavar="FILE", help="The file to write.")] = "model.so",
     inputs: InputShapes = None,
     precision: Annotated[str, typer.Option(help="Arithmetic of the built file.")] = "fp32",
-    device: Annotated[str, typer.Option(help="`auto` or `cpu`.")] = "auto",
+    device: Annotated[
+        str, typer.Option(help="`cpu`, or `cuda` for the target's GPU with the CPU for what it cannot do; `auto` is `cpu`.")
+    ] = "auto",
     jobs: Annotated[
         int | None,
         typer.Option("--jobs", "-j", min=1, help="Processes that build kernels; one a core by default. Does not change the file."),

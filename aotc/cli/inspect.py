@@ -11,7 +11,7 @@ from rich.table import Table
 
 from aotc.cli.common import AsJson, BuiltFile, bytes_text, console, print_json, shape_text, version_text
 from aotc.cli.plan_graph import write_graph
-from aotc.lowering.plan import DYNAMIC
+from aotc.lowering.plan import DEVICE_STEPS, DYNAMIC, Memory, StepKind
 from aotc.packaging.weights_file import weights_path
 
 if TYPE_CHECKING:
@@ -45,7 +45,7 @@ def inspect(
     for state in plan.states:
         first = "zeros" if state.initial is None else "values in the file"
         console.print(f"state {state.name}: {state.dtype} {shape_text(list(state.shape))}, begins as {first}", highlight=False)
-    for entry in plan.entry_points:
+    for entry in plan.visible_entry_points:
         _print_entry(entry, model)
         if steps:
             _print_steps(entry, plan)
@@ -54,8 +54,9 @@ def inspect(
 def facts(model: PackagedModel, plan: ExecutionPlan) -> dict[str, Any]:
     """Everything that ``inspect`` knows as plain data. Sizes are bytes; a dim or size that depends on inputs is a text."""
     manifest = dataclasses.asdict(model.manifest)
-    for entry, planned in zip(manifest["entry_points"], plan.entry_points, strict=True):
+    for entry, planned in zip(manifest["entry_points"], plan.visible_entry_points, strict=True):
         entry["steps"] = step_facts(planned, plan)
+        entry |= gpu_facts(planned)
     return {
         "file": str(model.path),
         "machine": model.info.machine,
@@ -79,7 +80,8 @@ def step_facts(entry: EntryPoint, plan: ExecutionPlan) -> list[dict[str, Any]]:
                 "kind": step.kind.name.lower(),
                 "source": step.source,
                 "operators": step.label,
-                "kernel": plan.kernels[step.kernel].symbol if step.kind.name == "KERNEL" else "",
+                "kernel": _kernel(step, plan),
+                "device": "cuda" if step.kind in DEVICE_STEPS else "cpu",
                 "outputs": [f"{value.dtype}[{', '.join(map(str, value.shape))}]" for value in outputs],
                 "flops": _dim(step.flops),
                 "tasks": _dim(step.tasks),
@@ -87,6 +89,30 @@ def step_facts(entry: EntryPoint, plan: ExecutionPlan) -> list[dict[str, Any]]:
             }
         )
     return found
+
+
+def gpu_facts(entry: EntryPoint) -> dict[str, Any]:
+    """What of an entry point is the GPU's: its launches, its arena, the arena that CPU and GPU see, crossings, and whether another
+    entry point stands in where there is no GPU. Empty for one of the CPU."""
+    kinds = [step.kind for step in entry.steps]
+    if StepKind.LAUNCH not in kinds:
+        return {}
+    arenas = {
+        memory.name.lower(): entry.arena(memory) if entry.arena_size is not None else None for memory in (Memory.DEVICE, Memory.SHARED)
+    }
+    return {
+        "launches": kinds.count(StepKind.LAUNCH),
+        "crossings": sum(kind in (StepKind.TO_DEVICE, StepKind.TO_HOST) for kind in kinds),
+        "device_arena": arenas["device"],
+        "shared_arena": arenas["shared"],
+        "runs_without_gpu": entry.fallback is not None,
+    }
+
+
+def _kernel(step: Step, plan: ExecutionPlan) -> str:
+    if step.kind is StepKind.LAUNCH:
+        return plan.cuda_kernels[step.kernel].symbol
+    return plan.kernels[step.kernel].symbol if step.kind is StepKind.KERNEL else ""
 
 
 def control_text(step: Step, entry: EntryPoint) -> str:
@@ -114,6 +140,8 @@ def _print_file(model: PackagedModel) -> None:
     table = Table(show_header=False, box=None, pad_edge=False)
     jetpack = f", JetPack {target.jetpack}" if target.jetpack else ""
     table.add_row("built for", f"{target.name} ({target.triple}, {target.mcpu}{jetpack}), {manifest.precision}")
+    if manifest.sm:
+        table.add_row("GPU", f"CUDA code for {', '.join(f'sm_{sm}' for sm in manifest.sm)}")
     table.add_row("built by", f"aotc {manifest.aotc_version}, ABI version {manifest.abi_version}")
     table.add_row(
         "needs",
@@ -122,6 +150,7 @@ def _print_file(model: PackagedModel) -> None:
     kinds = {
         "weights": sizes.weights,
         "kernels": sizes.kernels,
+        **({"GPU code": sizes.cubins} if manifest.sm else {}),
         "runtime": sizes.runtime,
         "plan": sizes.plan,
         "manifest": sizes.manifest,
@@ -152,6 +181,13 @@ def _print_entry(entry: EntryPoint, model: PackagedModel) -> None:
     if entry.arena_size is not None:
         arena += f"; no plan can do with less than {bytes_text(entry.arena_lower_bound)}"
     console.print(arena, highlight=False)
+    if gpu := gpu_facts(entry):
+        stands_in = ", and the CPU stands in where there is none" if gpu["runs_without_gpu"] else ""
+        console.print(
+            f"GPU: {gpu['launches']} launches, {gpu['crossings']} crossings, working memory {bytes_text(gpu['device_arena'])} and "
+            f"{bytes_text(gpu['shared_arena'])} that the CPU sees too{stands_in}",
+            highlight=False,
+        )
 
 
 def _operators(step: dict[str, Any]) -> str:
@@ -160,9 +196,11 @@ def _operators(step: dict[str, Any]) -> str:
 
 def _print_steps(entry: EntryPoint, plan: ExecutionPlan) -> None:
     table = Table()
-    for heading in ("#", "name", "operators", "outputs", "MFLOP", "tasks"):
+    for heading in ("#", "on", "name", "operators", "outputs", "MFLOP", "tasks"):
         table.add_column(heading, justify="right" if heading in ("#", "MFLOP", "tasks") else "left")
     for step in step_facts(entry, plan):
         flops = f"{step['flops'] / 1e6:.2f}" if isinstance(step["flops"], int) else step["flops"]
-        table.add_row(str(step["number"]), step["source"], _operators(step), "\n".join(step["outputs"]), flops, str(step["tasks"]))
+        table.add_row(
+            str(step["number"]), step["device"], step["source"], _operators(step), "\n".join(step["outputs"]), flops, str(step["tasks"])
+        )
     console.print(table, highlight=False)

@@ -214,6 +214,9 @@ typedef struct plan {
 /* Check everything and fill in `out`. `kernels`: how many the file's code has; `cubins`: the bytes of their blob. */
 aotc_status plan_open(const void *data, uint64_t size, uint32_t kernels, uint64_t cubins, plan *out, aotc_error *error);
 
+/* The part of plan_open that looks at the tables' contents (plan_check.c). */
+aotc_status plan_check(const plan *plan, uint32_t kernels, uint64_t cubins, aotc_error *error);
+
 /* The view of entry point `number` of a checked plan. */
 plan_view plan_entry_view(const plan *self, uint32_t number);
 
