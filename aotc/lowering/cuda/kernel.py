@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 
 from tvm import tirx
@@ -13,6 +14,7 @@ from aotc.ir.types import TensorType
 from aotc.lowering.bits import over_bits
 from aotc.lowering.compiled import CompiledFunction, CudaKernel, Operand, Selection
 from aotc.lowering.cuda import nvrtc
+from aotc.lowering.cuda.cubin import figures
 from aotc.lowering.cuda.source import cuda_source
 from aotc.lowering.identity import function_flops, function_key, function_label
 from aotc.lowering.kernel import anchor_of, check_sizes
@@ -23,6 +25,10 @@ from aotc.targets.base import Gpu
 from aotc.targets.schedules.choices import Choices
 from aotc.targets.schedules.cuda import Launch, launches_of
 from aotc.targets.schedules.cuda.work import Work
+
+Cubins = tuple[tuple[int, bytes], ...]
+
+_LAUNCH_BOUNDS = re.compile(r"__launch_bounds__\((\d+)\)")
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,11 +70,11 @@ def _kernel(launch: Launch, buffers: dict[tirx.Buffer, Operand], scope: DimScope
     order = [buffer for buffer in buffers if buffer in used and buffer not in written]
     order += [buffer for buffer in buffers if buffer in used and buffer in written]
     dims = [(var, dim) for var, dim in zip(scope.vars, scope.dims, strict=True) if var in used]
-    source = cuda_source(launch, order, [var for var, _ in dims], symbol, gpu)
+    source, cubins = _compiled(cuda_source(launch, order, [var for var, _ in dims], symbol, gpu), symbol, gpu)
     return CudaKernel(
         symbol=symbol,
         source=source,
-        cubins=tuple((sm, nvrtc.cubin(source, symbol, sm, gpu.cuda)) for sm in gpu.sm),
+        cubins=cubins,
         operands=tuple(buffers[buffer] for buffer in order),
         outputs=sum(buffer in written for buffer in order),
         grid=(scope.dim(launch.blocks), 1, 1),
@@ -77,6 +83,25 @@ def _kernel(launch: Launch, buffers: dict[tirx.Buffer, Operand], scope: DimScope
         shared_bytes=launch.shared_bytes,
         flops=flops,
     )
+
+
+def _compiled(source: str, symbol: str, gpu: Gpu) -> tuple[str, Cubins]:
+    """Machine code, and the source that it was made from: where the compiler spills registers to have more blocks side by side, it is
+    told that one is enough, and what spills less is taken."""
+    cubins = _cubins(source, symbol, gpu)
+    if not _spilled(cubins):
+        return source, cubins
+    alone = _LAUNCH_BOUNDS.sub(r"__launch_bounds__(\1, 1)", source)
+    others = _cubins(alone, symbol, gpu)
+    return (alone, others) if _spilled(others) < _spilled(cubins) else (source, cubins)
+
+
+def _cubins(source: str, symbol: str, gpu: Gpu) -> Cubins:
+    return tuple((sm, nvrtc.cubin(source, symbol, sm, gpu.cuda)) for sm in gpu.sm)
+
+
+def _spilled(cubins: Cubins) -> int:
+    return sum(kernel.local_bytes for _, cubin in cubins for kernel in figures(cubin))
 
 
 def _written(launch: Launch) -> set[tirx.Buffer]:

@@ -48,7 +48,7 @@ class Problem:
 @dataclass(frozen=True)
 class Cost:
     """What a block of a contraction does: tiles of ``rows`` by ``columns`` by ``depth``, ``stages`` in flight, the depth in ``split``
-    parts; ``multiplies`` are multiply-adds that a multiprocessor does in a cycle, ``resident`` blocks that fit it, ``itemsize`` bytes."""
+    parts; ``multiplies`` are multiply-adds that a multiprocessor does in a cycle, ``resident`` blocks of ``warps`` warps that fit it."""
 
     rows: int
     columns: int
@@ -57,11 +57,14 @@ class Cost:
     split: int
     multiplies: float
     resident: int
+    warps: int
     itemsize: int
 
 
 LATENCY_CYCLES = 600
 """From the start of a load from memory to its use."""
+BUSY_WARPS = 8
+"""Warps of a multiprocessor from which on its arithmetic waits for nothing but itself."""
 CACHE_BYTES = 32
 """Bytes that a multiprocessor reads from the second-level cache in a cycle."""
 
@@ -70,7 +73,8 @@ def seconds(cost: Cost, sizes: Problem, gpu: Gpu) -> float:
     """A rough time: a turn of the loop over the depth takes as long as its multiply-adds, its loads, or their latency."""
     blocks = sizes.blocks(cost.rows, cost.columns) * cost.split
     together = min(cost.resident, -(-blocks // gpu.multiprocessors))
-    multiply = cost.rows * cost.columns * cost.depth / cost.multiplies
+    busy = min(1.0, together * cost.warps / BUSY_WARPS)
+    multiply = cost.rows * cost.columns * cost.depth / (cost.multiplies * busy)
     load = (cost.rows + cost.columns) * cost.depth * cost.itemsize / CACHE_BYTES
     turn = max(together * multiply, together * load, LATENCY_CYCLES / (cost.stages - 1))
     turns = -(-sizes.depth // (cost.split * cost.depth)) + 2

@@ -15,7 +15,7 @@ from aotc.targets.base import Gpu
 from aotc.targets.schedules.cuda import epilogue
 from aotc.targets.schedules.cuda.blocks import SPLITS, Cost, Grid, Pipeline, Problem, seconds
 from aotc.targets.schedules.cuda.contraction import Contraction, contraction
-from aotc.targets.schedules.cuda.launch import THREAD, Launch, address, call, itemsize, shared, unrolled
+from aotc.targets.schedules.cuda.launch import THREAD, WARP, Launch, address, call, itemsize, shared, unrolled
 from aotc.targets.schedules.cuda.operand import Source, Tile
 from aotc.targets.schedules.cuda.work import Work
 from aotc.targets.schedules.loops import const, sequence
@@ -82,10 +82,9 @@ def _options(sizes: Problem, gpu: Gpu, dtype: str) -> Iterator[Shape]:
 
 def _cost(shape: Shape, dtype: str) -> Cost:
     resident = max(1, min(1536 // shape.threads, 65536 // (shape.threads * (shape.down * shape.across + 64)), 8))
-    warps = resident * shape.threads / 32
     loads = (shape.down + shape.across) / 2  # a load from shared memory takes as long as two multiply-adds, and brings four elements
-    rate = 128 * 4 / itemsize(dtype) * shape.down * shape.across / (shape.down * shape.across + loads) * min(1.0, warps / 8)
-    return Cost(shape.rows, shape.columns, shape.depth, STAGES, shape.split, rate, resident, itemsize(dtype))
+    rate = 128 * 4 / itemsize(dtype) * shape.down * shape.across / (shape.down * shape.across + loads)
+    return Cost(shape.rows, shape.columns, shape.depth, STAGES, shape.split, rate, resident, -(-shape.threads // WARP), itemsize(dtype))
 
 
 def launches(shape: Shape, problem: Contraction, program: Program, gpu: Gpu) -> list[Launch]:

@@ -129,8 +129,8 @@ def _cost(shape: Shape, gpu: Gpu) -> Cost:
     registers = HELD * (shape.down * shape.across + shape.down + shape.across) + 48
     resident = max(1, min(1536 // shape.threads, 65536 // (shape.threads * registers), gpu.shared_bytes // (_shared_halves(shape) * 2), 16))
     products, loads = shape.down * shape.across, (shape.down + shape.across) / 2
-    rate = 512 * products / (products + loads) * min(1.0, resident * shape.warps / 8)
-    return Cost(shape.rows, shape.columns, shape.depth, shape.stages, shape.split, rate, resident, 2)
+    rate = 512 * products / (products + loads)
+    return Cost(shape.rows, shape.columns, shape.depth, shape.stages, shape.split, rate, resident, shape.warps, 2)
 
 
 def launches(shape: Shape, problem: Contraction, program: Program, gpu: Gpu) -> list[Launch]:
