@@ -125,6 +125,7 @@ def _plan_entry(name: str, module: Module, tables: Tables) -> plan.EntryPoint:
         else:
             places.append(Place(Storage.OUTPUT, len(outputs)))
             outputs.append(plan.TensorSpec(label, tensor_of(result).dtype, tensor_of(result).shape))
+            recorder.outputs.append(tensor_of(result).shape)
     done = [_plan_version(residence, tables, function, version, params, places) for version in versions]
     _plan_results(residence, tables, function, params, places)
     recorder.land(*done)
@@ -157,7 +158,7 @@ def _hand_over(residence: Residence, delivered: Sequence[int]) -> None:
             for value in delivered
             if recorder.values[value].storage is Storage.OUTPUT
             and residence.only_on_device(value) is where
-            and not recorder.is_dynamic(*recorder.values[value].shape)
+            and not recorder.is_growing(value)
         ]
         if outputs:
             recorder.step(plan.Step(StepKind.DELIVER, tuple(outputs), 0, label="deliver", target=int(where)))
@@ -267,9 +268,9 @@ class FunctionPlanner:
     def _plan_call(self, node: Call, function: Function) -> tuple[int, ...]:
         compiled, recorder = self.tables.compiled[function], self.recorder
         arguments = self.ids(node.args)
-        self.residence.require(arguments, compiled.on_device, node.origin)
         if compiled.on_device:
             return self._plan_launches(node, function, compiled, arguments)
+        self.residence.require(arguments, HOST, node.origin)
         scratch = [recorder.buffer(type_) for type_ in compiled.scratch]
         if function in self.tables.in_place:
             results = [recorder.view(arguments[self.tables.in_place[function]], tensor_of(node))]
@@ -292,10 +293,13 @@ class FunctionPlanner:
 
     def _plan_launches(self, node: Call, function: Function, compiled: CompiledFunction, arguments: Sequence[int]) -> tuple[int, ...]:
         recorder = self.recorder
+        arguments = [self._settled(value, node.origin) for value in arguments]
+        self.residence.require(arguments, DEVICE, node.origin)
         inputs = [self._aligned(value, node.origin) for value in arguments]
         scratch = [recorder.buffer(type_) for type_ in compiled.scratch]
         results = [self.result(node, i, type_) for i, type_ in enumerate(flatten(node.type))]
-        written = [value if self._is_aligned(value) else self._like(value) for value in results]
+        fits = [self._is_aligned(value) and not recorder.is_growing(value) for value in results]
+        written = [value if fit else self._like(value) for value, fit in zip(results, fits, strict=True)]
         roles = {"input": inputs, "scratch": scratch, "output": written}
         for kernel in cast("tuple[CudaKernel, ...]", compiled.kernels):
             operands = tuple(roles[role][index] for role, index in kernel.operands)
@@ -304,11 +308,19 @@ class FunctionPlanner:
                 plan.Step(StepKind.LAUNCH, operands, kernel.outputs, number, dims, 1, node.origin, function.name, kernel.flops)
             )  # fmt: skip
         for made, value in zip(written, results, strict=True):
+            self.residence.made(made, DEVICE)
             if made != value:
-                recorder.copy(made, value, node.origin, DEVICE)
-            self.residence.made(value, DEVICE)
+                _copied(self.residence, made, value, node.origin)
         recorder.use(*arguments, *scratch, *written, *results)
         return tuple(results)
+
+    def _settled(self, value: int, origin: str) -> int:
+        """A value, or a copy of it where the device cannot see it: memory whose size only a run tells is the host's."""
+        if not self.recorder.is_growing(value):
+            return value
+        copied = self._like(value)
+        self.recorder.copy(value, copied, origin)
+        return copied
 
     def _is_aligned(self, value: int) -> bool:
         return is_aligned(self.recorder.values[value].offset)
@@ -383,9 +395,9 @@ def deliver(residence: Residence, wanted: Sequence[tuple[int, Place]], origins: 
 
 
 def _copied(residence: Residence, value: int, target: int, origin: str) -> int:
-    """``target`` with the content of ``value``, copied where that is. What has a size that a run tells is the host's."""
+    """``target`` with the content of ``value``, copied where that is if both are there."""
     recorder = residence.recorder
-    where = residence.only_on_device(value) and not recorder.is_dynamic(*recorder.values[target].shape)
+    where = residence.only_on_device(value) and not recorder.is_growing(target)
     residence.require([value], where, origin)
     recorder.copy(value, target, origin, where)
     residence.made(target, where)

@@ -65,12 +65,14 @@ class Place:
 
 @dataclass(slots=True)
 class Recorder:
-    """One entry point in the making. ``dynamic`` are the symbols that SHAPE steps set; such a step's ``target`` counts in it."""
+    """One entry point in the making. ``dynamic`` are the symbols that SHAPE steps set; such a step's ``target`` counts in it.
+    ``outputs`` are the shapes of the entry point's outputs."""
 
     values: list[plan.Value] = field(default_factory=list)
     steps: list[plan.Step] = field(default_factory=list)
     buffers: list[_PendingBuffer] = field(default_factory=list)
     dynamic: dict[str, Symbol] = field(default_factory=dict)
+    outputs: list[tuple[Dim, ...]] = field(default_factory=list)
 
     def value(self, type_: TensorType, place: Place) -> int:
         """Raises UnsupportedModel for a tensor of 2^31 elements or more: kernels count in int32."""
@@ -150,6 +152,13 @@ class Recorder:
 
     def is_dynamic(self, *dims: Dim) -> bool:
         return any(name in self.dynamic for name in symbols_of(*dims))
+
+    def is_growing(self, value: int) -> bool:
+        """Whether the memory that ``value`` is in, or is a part of, has a size that only a run tells: it is the host's."""
+        held = self.values[value]
+        if held.storage is Storage.OUTPUT:
+            return self.is_dynamic(*self.outputs[held.index])
+        return held.storage is Storage.ARENA and self.is_dynamic(self.buffers[held.index].size)
 
     def placed(self) -> tuple[tuple[plan.Buffer, ...], int | None, int | None]:
         """Buffers with offsets, the size of the host's arena and its lower bound; without them where sizes are symbolic."""

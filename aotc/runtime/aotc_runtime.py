@@ -277,8 +277,11 @@ class _StepInfo(ctypes.Structure):
 
 class _MemoryInfo(ctypes.Structure):
     _fields_ = [("size", ctypes.c_uint32), ("shape_plans", ctypes.c_uint32)] + [
-        (name, ctypes.c_uint64) for name in ("weights", "arena", "planned", "lower_bound", "outputs", "total", "peak", "dynamic", "states")
-    ]
+        (name, ctypes.c_uint64)
+        for name in (
+            "weights", "arena", "planned", "lower_bound", "outputs", "total", "peak", "dynamic", "states", "device", "shared", "device_weights",
+        )
+    ]  # fmt: skip
 
 
 _P, _SIZE, _STATUS = ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int
@@ -326,6 +329,8 @@ class _Api(ctypes.Structure):
         ("state_count", ctypes.CFUNCTYPE(_SIZE, _P)),
         ("state_info", ctypes.CFUNCTYPE(ctypes.POINTER(_TensorInfo), _P, _SIZE)),
         ("get_state", ctypes.CFUNCTYPE(_STATUS, _P, _SIZE, ctypes.POINTER(_Tensor), _ERROR)),
+        ("run_async", ctypes.CFUNCTYPE(_STATUS, _P, ctypes.POINTER(_P), _ERROR)),
+        ("wait", ctypes.CFUNCTYPE(_STATUS, _P, _ERROR)),
     ]
 
 
@@ -396,7 +401,9 @@ class StepInfo(NamedTuple):
     target: int
 
 
-_STEP_KINDS = ("kernel", "copy", "shape", "check", "branch", "jump")
+_STEP_KINDS = (
+    "kernel", "copy", "shape", "check", "branch", "jump", "launch", "device copy", "to device", "to host", "deliver",
+)  # fmt: skip
 
 
 class MemoryInfo(NamedTuple):
@@ -411,6 +418,9 @@ class MemoryInfo(NamedTuple):
     peak: int
     dynamic: int
     states: int
+    device: int
+    shared: int
+    device_weights: int
 
 
 class _Handle(object):

@@ -28,12 +28,13 @@ typedef struct options {
     uint64_t seed;
     uint32_t threads;
     long runs;
-    int profile, memory, marks;
+    int profile, memory, marks, manifest;
 } options;
 
 static void usage(const char *reason, const char *what) {
     fprintf(stderr, "aotc_run: %s%s\nusage: aotc_run model.so [--input NAME=FILE.npy]... [--shape NAME=1x3x224x224]... [--random-seed N]\n"
-                    "                [--output-dir DIR] [--threads N] [--runs N] [--profile] [--memory] [--marks]\n", reason, what);
+                    "                [--output-dir DIR] [--threads N] [--runs N] [--profile] [--memory] [--marks]\n"
+                    "       aotc_run model.so --manifest\n", reason, what);
     exit(2);
 }
 
@@ -63,6 +64,10 @@ static options parse(int count, char **words) {
         }
         if (strcmp(word, "--memory") == 0) {
             out.memory = 1;
+            continue;
+        }
+        if (strcmp(word, "--manifest") == 0) {
+            out.manifest = 1;
             continue;
         }
         if (strcmp(word, "--marks") == 0) {
@@ -218,6 +223,10 @@ int main(int count, char **words) {
 
     double begin = now();
     if (aotc_open(choice.model, &model, &error)) die(error.message);
+    if (choice.manifest) {
+        puts(aotc_manifest(model, NULL));
+        return aotc_close(model, &error) != AOTC_OK;
+    }
     aotc_session_options how = {.size = sizeof how, .num_threads = choice.threads, .profile = (uint32_t)choice.profile};
     if (aotc_session_create(model, &how, &session, &error)) die(error.message);
     double opened = now();

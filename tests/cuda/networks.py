@@ -122,17 +122,17 @@ def loop() -> onnx.ModelProto:
             helper.make_node("Identity", ["next"], ["row"]),
         ],
         "body",
-        [_info("i", [], "int64"), _info("going", [], "bool"), _info("h", [64, 33])],
-        [_info("go_on", [], "bool"), _info("next", [64, 33]), _info("row", [64, 33])],
+        [_info("i", [], "int64"), _info("going", [], "bool"), _info("h", [64, 129])],
+        [_info("go_on", [], "bool"), _info("next", [64, 129]), _info("row", [64, 129])],
     )
     nodes = [
         helper.make_node("Relu", ["x"], ["start"]),
         helper.make_node("Loop", ["n", "", "start"], ["last", "rows"], body=body),
         helper.make_node("Sigmoid", ["last"], ["y"]),
     ]
-    weights = {"v": _rng().standard_normal((33, 33)).astype(np.float32) / 6}
-    inputs = [_info("x", [64, 33]), _info("n", [], "int64")]
-    return _model(nodes, inputs, [_info("y", [64, 33]), _info("rows", ["n", 64, 33])], weights)
+    weights = {"v": _rng().standard_normal((129, 129)).astype(np.float32) / 12}
+    inputs = [_info("x", [64, 129]), _info("n", [], "int64")]
+    return _model(nodes, inputs, [_info("y", [64, 129]), _info("rows", ["n", 64, 129])], weights)
 
 
 def convolutions() -> onnx.ModelProto:
@@ -174,7 +174,18 @@ NETWORKS: dict[str, tuple[Callable[[], onnx.ModelProto], list[Inputs]]] = {
     "joined": (joined, [{"x": _normal(1, 7)}]),
     "found_while_running": (found_while_running, [{"x": _normal(12, 16) + shift} for shift in (0, 0.5, -9)]),
     "branches": (branches, [{"x": _normal(4, 16)}, {"x": -_normal(4, 16)}]),
-    "loop": (loop, [{"x": _normal(64, 33), "n": np.array(n, np.int64)} for n in (3, 1, 5)]),
+    "loop": (loop, [{"x": _normal(64, 129), "n": np.array(n, np.int64)} for n in (3, 1, 5)]),
     "convolutions": (convolutions, [{"x": _normal(n, 3, 17, 15)} for n in (1, 2, 1)]),
 }
 """Networks, each with the inputs of some runs in turn."""
+
+
+def running_sum() -> onnx.ModelProto:
+    """total := total + x @ w, a state where ``total`` is one; y = softmax(total)."""
+    nodes = [
+        helper.make_node("MatMul", ["x", "w"], ["a"]),
+        helper.make_node("Add", ["total", "a"], ["next_total"]),
+        helper.make_node("Softmax", ["next_total"], ["y"], axis=-1),
+    ]
+    inputs, outputs = [_info("x", [4, 32]), _info("total", [4, 16])], [_info("y", [4, 16]), _info("next_total", [4, 16])]
+    return _model(nodes, inputs, outputs, {"w": _rng().standard_normal((32, 16)).astype(np.float32) / 8})

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import threading
 from functools import cache
 from pathlib import Path
 
@@ -10,10 +12,17 @@ import onnxruntime
 import pytest
 
 import aotc
+from aotc import compiler
 from aotc.compiler import BuildReport
+from aotc.errors import InvalidOption
+from aotc.lowering.plan import ExecutionPlan, StepKind
+from aotc.packaging.planfile import read_plan
+from aotc.packaging.reader import read_packaged
+from cross import qemu
 from tests.agreement import assert_agrees
-from tests.cuda.networks import NETWORKS
+from tests.cuda.networks import NETWORKS, running_sum
 from tests.cuda.software import host_with_gpu, software_gpu
+from tests.e2e.emulate import emulate
 
 
 @pytest.fixture(scope="module")
@@ -32,6 +41,10 @@ def expected(name: str) -> list[list[np.ndarray]]:
     return [session.run(None, inputs) for inputs in NETWORKS[name][1]]
 
 
+def plan_of(report: BuildReport) -> ExecutionPlan:
+    return read_plan(read_packaged(report.output).plan)
+
+
 @pytest.mark.parametrize("device", ["integrated", "discrete"])
 @pytest.mark.parametrize("name", NETWORKS)
 def test_network(name: str, device: str, folder: Path) -> None:
@@ -42,3 +55,128 @@ def test_network(name: str, device: str, folder: Path) -> None:
             for inputs, wanted in zip(NETWORKS[name][1], expected(name), strict=True):
                 for got, right in zip(model.run(inputs).values(), wanted, strict=True):
                     assert_agrees(got, right, 1e-4, f"{name}, turn {turn}")
+
+
+def test_sizes_that_a_run_tells_are_the_hosts(folder: Path) -> None:
+    report = built("found_while_running", folder)
+    assert any("sizes depend on the data" in placed.reason for placed in report.placement.values())
+    assert any("its sizes depend on the data" in note for note in report.notes)
+    assert [placed.on_device for placed in report.placement.values()].count(True) >= 3
+
+
+@pytest.mark.parametrize("device", ["integrated", "discrete"])
+def test_states(device: str, tmp_path: Path) -> None:
+    report = aotc.compile(running_sum(), target=host_with_gpu(), output=tmp_path / "sum.so", device="cuda", states={"total": "next_total"})
+    session = onnxruntime.InferenceSession(running_sum().SerializeToString())
+    x, total = np.random.default_rng(3).standard_normal((4, 32)).astype(np.float32), np.zeros((4, 16), np.float32)
+    with software_gpu(report.cuda_kernels, tmp_path / "kernels", device=device):
+        ours = aotc.load(report.output).session()
+        for _ in range(4):
+            y, total = session.run(None, {"x": x, "total": total})
+            (got,) = ours.run({"x": x}).values()
+            assert_agrees(got, y, 1e-4)
+            assert_agrees(ours.state("total"), total, 1e-4)
+
+
+def test_versions(tmp_path: Path) -> None:
+    make, turns = NETWORKS["any_rows"]
+    report = aotc.compile(make(), target=host_with_gpu(), output=tmp_path / "m.so", device="cuda", versions=[{"x": (9, 32)}])
+    with software_gpu(report.cuda_kernels, tmp_path / "kernels"):
+        model = aotc.load(report.output)
+        for inputs, wanted in zip(turns, expected("any_rows"), strict=True):
+            for got, right in zip(model.run(inputs).values(), wanted, strict=True):
+                assert_agrees(got, right, 1e-4)
+
+
+def test_models_in_threads(folder: Path) -> None:
+    report, inputs, wanted = built("convolutions", folder), NETWORKS["convolutions"][1][0], expected("convolutions")[0][0]
+    results: list[np.ndarray] = []
+
+    def work() -> None:
+        model = aotc.load(report.output)
+        results.extend(np.array(next(iter(model.run(inputs).values()))) for _ in range(3))
+
+    with software_gpu(report.cuda_kernels, folder / "kernels"):
+        threads = [threading.Thread(target=work) for _ in range(3)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    assert len(results) == 9
+    for result in results:
+        assert_agrees(result, wanted, 1e-4)
+
+
+def test_one_copy_of_the_weights_and_only_those_of_the_gpu(folder: Path) -> None:
+    report = built("convolutions", folder)
+    with software_gpu(report.cuda_kernels, folder / "kernels"):
+        session = aotc.load(report.output).session()
+        session.run(NETWORKS["convolutions"][1][0])
+        memory = session.memory()
+    assert 0 < memory.device_weights <= report.weights_size and memory.device > 0 and memory.arena <= 64
+
+
+@pytest.fixture(scope="module")
+def with_fallback(folder: Path) -> BuildReport:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(compiler, "AUTO", "both")
+        return aotc.compile(NETWORKS["convolutions"][0](), target=host_with_gpu(), output=folder / "both.so")
+
+
+@pytest.mark.parametrize("sm", ["87", "72", "none"])
+def test_the_cpu_stands_in(with_fallback: BuildReport, folder: Path, monkeypatch: pytest.MonkeyPatch, sm: str) -> None:
+    with software_gpu(with_fallback.cuda_kernels, folder / "kernels", sm=sm if sm != "none" else "87"):
+        if sm == "none":
+            monkeypatch.setenv("AOTC_LIBCUDA", "/nowhere/libcuda.so.1")
+        session = aotc.load(with_fallback.output).session()
+        for inputs, wanted in zip(NETWORKS["convolutions"][1], expected("convolutions"), strict=True):
+            (got,) = session.run(inputs).values()
+            assert_agrees(got, wanted[0], 1e-4)
+        assert (session.memory().device > 0) == (sm == "87")
+    plan = plan_of(with_fallback)
+    assert [entry.fallback for entry in plan.entry_points] == [1, None] and len(plan.visible_entry_points) == 1
+    assert all(step.kind is not StepKind.LAUNCH for step in plan.entry_points[1].steps)
+
+
+def test_wrong_gpu(folder: Path) -> None:
+    report = built("dense", folder)
+    with software_gpu(report.cuda_kernels, folder / "kernels", sm="72"), pytest.raises(aotc.RuntimeFailure, match=r"is sm_72 and the model was built for sm_87"):  # fmt: skip
+        aotc.load(report.output).run(NETWORKS["dense"][1][0])
+
+
+def test_too_little_memory(folder: Path) -> None:
+    report = built("convolutions", folder)
+    with software_gpu(report.cuda_kernels, folder / "kernels", memory="100"), pytest.raises(aotc.RuntimeFailure, match=r"the GPU is out of memory"):  # fmt: skip
+        aotc.load(report.output).run(NETWORKS["convolutions"][1][0])
+
+
+def test_target_without_gpu(tmp_path: Path) -> None:
+    with pytest.raises(InvalidOption, match=r"the target aarch64 has no GPU that aotc knows"):
+        aotc.compile(NETWORKS["dense"][0](), target="aarch64", output=tmp_path / "m.so", device="cuda")
+
+
+@pytest.fixture(scope="module")
+def for_orin(folder: Path) -> BuildReport:
+    return aotc.compile(NETWORKS["dense"][0](), target="jetson-orin", output=folder / "orin.so", device="cuda", metadata={"owner": "me"})
+
+
+def test_file_for_a_board_without_its_driver(for_orin: BuildReport, folder: Path) -> None:
+    """Its metadata can be read anywhere; a session says what is missing."""
+    packaged = read_packaged(for_orin.output)
+    assert packaged.manifest.sm == (87,) and packaged.manifest.metadata["owner"] == "me" and packaged.sizes.cubins > 0
+    assert not [name for name in packaged.elf.needed if "cuda" in name]
+    if packages := qemu.missing():
+        pytest.skip(f"no emulation of Arm: apt-get install {' '.join(packages)}")
+    done = subprocess.run(
+        qemu.command([str(for_orin.output), "--manifest"], "max", qemu.SYSROOT), check=False, capture_output=True, text=True
+    )
+    assert done.returncode == 0 and '"owner":"me"' in done.stdout, done.stderr
+    with pytest.raises(AssertionError, match=r"no CUDA driver \(libcuda.so.1\) can be loaded here"):
+        emulate(for_orin.output, [NETWORKS["dense"][1][0]["x"]], folder)
+
+
+def test_file_for_a_board_that_the_cpu_runs(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(compiler, "AUTO", "both")
+    report = aotc.compile(NETWORKS["dense"][0](), target="jetson-orin", output=folder / "auto.so")
+    outputs = emulate(report.output, [NETWORKS["dense"][1][0]["x"]], folder)
+    assert_agrees(outputs["y"], expected("dense")[0][0], 1e-4)
