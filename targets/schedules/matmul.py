@@ -65,7 +65,7 @@ def packed_dense(work: DirectWork) -> tirx.PrimFunc | None:
     def left(_: list[Expr], row: list[Expr], k: Expr) -> Expr:
         return tirx.BufferLoad(x, [*row, k] if len(x.shape) > 1 else [k])
 
-    return _Product(work, view, Operands((), rows, x.shape[-1], view.total.shape[-1], left, None, weight)).function()
+    return _written(work, view, Operands((), rows, x.shape[-1], view.total.shape[-1], left, None, weight))
 
 
 def dense(work: DirectWork) -> tirx.PrimFunc | None:
@@ -80,7 +80,7 @@ def dense(work: DirectWork) -> tirx.PrimFunc | None:
     def right(_: list[Expr], k: Expr, n: Expr) -> Expr:
         return tirx.BufferLoad(weight, [n, k])
 
-    return _Product(work, view, Operands((), tuple(x.shape[:-1]), x.shape[-1], weight.shape[0], left, right, None)).function()
+    return _written(work, view, Operands((), tuple(x.shape[:-1]), x.shape[-1], weight.shape[0], left, right, None))
 
 
 def matmul(work: DirectWork) -> tirx.PrimFunc | None:
@@ -98,7 +98,14 @@ def matmul(work: DirectWork) -> tirx.PrimFunc | None:
     def right(index: list[Expr], k: Expr, n: Expr) -> Expr:
         return tirx.BufferLoad(b, [*_broadcast(b, index), k, n])
 
-    return _Product(work, view, Operands(batch, rows, a.shape[-1], b.shape[-1], left, right, None)).function()
+    return _written(work, view, Operands(batch, rows, a.shape[-1], b.shape[-1], left, right, None))
+
+
+def _written(work: DirectWork, view: Fused, operands: Operands) -> tirx.PrimFunc | None:
+    """The kernels; ``None`` where there is nothing to add up or to write: that needs no tiles."""
+    if 0 in map(known, [*operands.batch, *operands.rows, operands.depth, operands.columns]):
+        return None
+    return _Product(work, view, operands).function()
 
 
 def _broadcast(buffer: tirx.Buffer, index: list[Expr]) -> list[Expr]:

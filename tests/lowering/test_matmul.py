@@ -116,9 +116,9 @@ def symbolic_dense() -> Runner:
 @pytest.mark.parametrize(("inputs", "block"), [(1000, 16), (3000, 8)])
 def test_a_panel_larger_than_the_cache(inputs: int, block: int) -> None:
     """Steps in parts, whose sums wait in scratch; operands beyond the sums may stand where the result goes."""
-    data, weight, other = random(45, inputs), random(40, inputs), random(45, 40)
-    x, w = var("x", "float32", 45, inputs), var("w", "float32", ceildiv(40, block), inputs, block)
-    y = var("y", "float32", 45, 40)
+    data, weight, other = random(150, inputs), random(40, inputs), random(150, 40)
+    x, w = var("x", "float32", 150, inputs), var("w", "float32", ceildiv(40, block), inputs, block)
+    y = var("y", "float32", 150, 40)
     target = replace(targets.get("host"), l1_bytes=32 << 10)
     function = function_of(ops.add(ops.packed_dense(x, w, units=40), y), x, w, y)
     lowered = lower_function(function, target)
