@@ -23,6 +23,8 @@ _LOG_SERIES = (
     *(7.0376836292e-2, -1.1514610310e-1, 1.1676998740e-1, -1.2420140846e-1, 1.4249322787e-1),
     *(-1.6668057665e-1, 2.0000714765e-1, -2.4999993993e-1, 3.3333331174e-1),
 )
+_EXP_SERIES = (1.3843607157e-3, 8.3741955459e-3, 4.1668005288e-2, 1.6666430235e-1, 4.9999994040e-1, 1.0, 1.0)
+"""e^r for |r| <= ln(2) / 2: the polynomial of the least largest relative error, 2e-9, found by Lawson's iteration."""
 _LN2_HIGH, _LN2_LOW = 0.693359375, -2.12194440e-4
 
 
@@ -66,19 +68,14 @@ def exp_of_negative(x: Expr) -> Expr:
     return _let(x, lambda v: tirx.Select(v < _f(-87.3), _f(0.0), _exp_of_moderate(v)))
 
 
-def _exp_of_moderate(x: Expr, more: int = 0) -> Expr:
-    """e^x * 2^more where x and the result's exponent are surely in range: |x| <= 87.3 if ``more`` is 0. A NaN stays."""
+def _exp_of_moderate(x: Expr) -> Expr:
+    """e^x for |x| <= 87.3, where the result's exponent is surely in range. A NaN stays."""
 
     def scaled(shifted: Expr) -> Expr:
-        power = tirx.reinterpret("float32", (tirx.reinterpret("int32", shifted) << _i(23)) + _i((127 + more) << 23))
+        power = tirx.reinterpret("float32", (tirx.reinterpret("int32", shifted) << _i(23)) + _i(127 << 23))
         return _let(power, lambda scale: _exp_less_one(x, shifted) * scale + scale)
 
     return _let(x * _f(1.44269504088896341) + _f(_ROUND_MAGIC), scaled)
-
-
-def _exp_of_fraction(x: Expr) -> Expr:
-    """e^x for x in [-104, 0], rounded once where it is denormal."""
-    return _exp_of_moderate(x, 32) * _f(2.0**-32)
 
 
 def _power_of_two(n: Expr) -> Expr:
@@ -187,12 +184,21 @@ def _two_to_the(y: Expr) -> Expr:
 
 def sigmoid(x: Expr) -> Expr:
     """1 / (1 + e^-x) within 2.5 ulp, denormal results included."""
+    # From 65 on it is 1, below -105 the quotient rounds to 0; a NaN stays. One name each makes a minimum and a maximum of the two.
+    below = _let(x, lambda v: tirx.Select(v > _f(65.0), _f(65.0), v))
+    return _let(_let(below, lambda v: tirx.Select(v < _f(-105.0), _f(-105.0), v)), _sigmoid_in_range)
 
-    def body(v: Expr) -> Expr:
-        clamped = tirx.Select(tirx.abs(v) > _f(104.0), _f(-104.0), -tirx.abs(v))
-        return _let(_let(clamped, _exp_of_fraction), lambda e: tirx.Select(v < _f(0.0), e, _f(1.0)) / (_f(1.0) + e))
 
-    return _let(x, body)
+def _sigmoid_in_range(x: Expr) -> Expr:
+    """1 / (1 + e^-x) for x in [-105, 65]. Both parts of the quotient are taken times 2^-32: so the exponent of e^-x, up to 151,
+    stays in range, and the result is rounded once where it is denormal."""
+
+    def quotient(shifted: Expr) -> Expr:
+        power = tirx.reinterpret("float32", (tirx.reinterpret("int32", shifted) << _i(23)) + _i((127 - 32) << 23))
+        rest = _let(shifted - _f(_ROUND_MAGIC), lambda n: n * _f(-_LN2_LOW) - (n * _f(_LN2_HIGH) + x))
+        return _let(rest, lambda r: _f(2.0**-32) / (_polynomial(r, _EXP_SERIES) * power + _f(2.0**-32)))
+
+    return _let(x * _f(-1.44269504088896341) + _f(_ROUND_MAGIC), quotient)
 
 
 def _with_sign(magnitude: Expr, sign: Expr) -> Expr:

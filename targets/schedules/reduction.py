@@ -143,6 +143,8 @@ class ReductionCode:
 
     def _vectors(self, env: Env, inner: tirx.Var, start: Expr, count: int) -> tirx.Stmt:
         """``count`` vectors of results side by side, in registers over the whole reduction."""
+        if count == 1 and self._splits():
+            return self._split_vector(env, inner, start)
         lanes = self.lanes
         held = [_local(str(out.dtype), lanes * count) for out in self.stage.outputs]
         parts = self.steps.temporaries(lanes * count)
@@ -160,6 +162,40 @@ class ReductionCode:
                 lanewise(lambda j: self.initial(held, j)),
                 nest([axis.extent for axis in self.code.reduction], step),
                 lanewise(lambda j: self.finish(held, j, {**env, inner: start + j})),
+            ]
+        )
+
+    def _splits(self) -> bool:
+        """Whether the steps of a vector's reduction are shared among several accumulators: it would wait for itself else."""
+        size = known(self.code.reduction[-1].extent) if self.code.reduction else None
+        return self.combiner is not None and size is not None and size >= 2 * UNROLL
+
+    def _split_vector(self, env: Env, inner: tirx.Var, start: Expr) -> tirx.Stmt:
+        """One vector of results, of as many partial ones as can be in flight: each takes every ``UNROLL``th step of the last axis."""
+        lanes = self.lanes
+        *outer, last = self.code.reduction
+        size = int(known(last.extent) or 0)
+        held = _local(str(self.stage.output.dtype), lanes * UNROLL)
+        parts = self.steps.temporaries(lanes * UNROLL)
+
+        def lanewise(count: int, body: Any) -> tirx.Stmt:
+            return loop(count, lambda u: lanes_loop(lanes, lambda lane: body(u, lane, u * const(lanes) + lane)), ForKind.UNROLLED, "u")
+
+        def steps(at: Env, first: Expr, count: int) -> tirx.Stmt:
+            return lanewise(count, lambda u, lane, j: self.update([held], parts, j, {**at, last.var: first + u, inner: start + lane}))
+
+        def along(reduced: list[Expr]) -> tirx.Stmt:
+            at = _with(env, outer, reduced)
+            whole = loop(size // UNROLL, lambda k: steps(at, k * const(UNROLL), UNROLL), name="k")
+            return sequence([whole, steps(at, const(size // UNROLL * UNROLL), size % UNROLL)]) if size % UNROLL else whole
+
+        return sequence(
+            [
+                *map(tirx.AllocBuffer, [held, *parts]),
+                lanewise(UNROLL, lambda u, lane, j: self.initial([held], j)),
+                nest([axis.extent for axis in outer], along),
+                *self._folded(held, lanes * UNROLL, UNROLL),
+                lanes_loop(lanes, lambda lane: self.finish([held], lane, {**env, inner: start + lane})),
             ]
         )
 

@@ -18,7 +18,7 @@ from aotc.targets.schedules import elementwise
 from aotc.targets.schedules.address import is_unit, unravel
 from aotc.targets.schedules.loops import const, known, rows_in_task, sequence, tasks_over
 from aotc.targets.schedules.program import Place, Program, StageCode, operations
-from aotc.targets.schedules.reduction import ReductionCode
+from aotc.targets.schedules.reduction import LEAST_LANES, ReductionCode
 from aotc.targets.schedules.rewrite import local_buffer
 from aotc.targets.schedules.stages import Axis, Stage, extent_of, loads_of, size_of
 
@@ -48,7 +48,26 @@ def grouped(program: Program) -> list[Group]:
             groups.append(Group([stage], _rank(program, stage)))
         else:
             groups[-1] = joined
+    for group in groups:
+        if len(group.stages) > 1 and _sums_side_by_side(group):
+            group.leading -= 1
     return groups
+
+
+def _sums_side_by_side(group: Group) -> bool:
+    """Whether a row would be a single element, of reductions whose neighbours along the last axis are neighbours in memory: then
+    vectors run along that axis, within the row."""
+    if any(len(stage.axes) != group.leading or not stage.axes for stage in group.stages):
+        return False
+    last = [extent_of(stage.axes[-1].extent) for stage in group.stages]
+    reductions = [stage for stage in group.stages if stage.reduction]
+    return min(last) >= LEAST_LANES and bool(reductions) and all(map(_steps_along_last, reductions))
+
+
+def _steps_along_last(stage: Stage) -> bool:
+    var = stage.axes[-1].var
+    loads = [load for value in stage.values for load in loads_of(value) if not load.source.same_as(stage.output)]
+    return bool(loads) and all(isinstance(load.indices[-1], tirx.Var) and load.indices[-1].same_as(var) for load in loads)
 
 
 def work_of(program: Program, stage: Stage) -> float:

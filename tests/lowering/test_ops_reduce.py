@@ -62,6 +62,18 @@ def test_reductions_by_torch() -> None:
     check(cases)
 
 
+@pytest.mark.parametrize("channels", [4, 16, 37])
+def test_reductions_over_space(channels: int) -> None:
+    """Vectors run along the channels, which stand last."""
+    x = normal("float32", 2, 3, 9, 7, channels)
+    wide = torch.from_numpy(x).double()
+    cases = []
+    for op, function in ((ops.sum_, torch.sum), (ops.mean, torch.mean), (ops.max_, torch.amax), (ops.min_, torch.amin)):
+        want = function(wide, dim=(2, 3), keepdim=True).float().numpy()
+        cases.append(Case(op, [x], {"axes": (2, 3), "keepdims": True}, expected=lambda _, want=want: want, ulp=2, scale=40))
+    check(cases)
+
+
 def test_special_values() -> None:
     x = normal("float32", 3, 40)
     x[0, 5] = math.nan
