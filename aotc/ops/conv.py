@@ -34,7 +34,8 @@ class ConvAttributes(Attributes):
     ``channel_block`` b > 0 means blocked channels: x[N, ceil(C/b'), *S, b'] gives [N, ceil(O/b), *S', b], with weights
     w[ceil(O/b)/m, ceil(C/b'), *k, b', m*b], or w[ceil(C/b), *k, b] where each channel is its own group (then b' = b).
     The input's block b' and the number m of output blocks in a panel of weights are read off the shapes. ``out_channels``
-    is then the true O.
+    is then the true O, and ``in_channels`` the true C where the last block has filling (the weights that meet it are zero); 0
+    where it has none.
     """
 
     strides: tuple[int, ...] = (1, 1)
@@ -43,6 +44,7 @@ class ConvAttributes(Attributes):
     groups: int = 1
     channel_block: int = 0
     out_channels: int = 0
+    in_channels: int = 0
 
 
 @dataclass(frozen=True, slots=True)

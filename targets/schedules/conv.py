@@ -42,6 +42,9 @@ Expr = Any
 EDGE_TILES = 4
 """Tiles at a row's ends that are written out one by one; with more of them a checked loop does all tiles."""
 
+MOST_NARROWED = 3
+"""Blocks up to which one tile takes all of them if the last has filling, which only such a tile leaves out."""
+
 TILES_PER_TASK = 16
 """Tiles of a row that is shared among tasks, at least."""
 
@@ -65,13 +68,13 @@ def blocked_conv(work: DirectWork) -> tirx.PrimFunc | None:
         Axis(x.shape[2 + i], view.total.shape[2 + i], int(kernel[i] or 1), attrs.strides[i], attrs.dilation[i], *attrs.padding[i::n])
         for i in range(n)
     )
-    return _Blocked(view, work.target, axes, depthwise, work.choices).function()
+    return _Blocked(view, work.target, axes, depthwise, attrs, work.choices).function()
 
 
 class _Blocked:
     """Writes the kernel: tasks, rows, tiles and what follows the sums, which ``conv_sums`` computes."""
 
-    def __init__(self, view: Fused, target: Target, axes: Sequence[Axis], depthwise: bool, choices: Choices) -> None:
+    def __init__(self, view: Fused, target: Target, axes: Sequence[Axis], depthwise: bool, attrs: Any, choices: Choices) -> None:
         self.view, self.target = view, target
         self.dtype = str(view.total.dtype)
         self.blocks, self.block = int(known(view.total.shape[1]) or 1), int(known(view.total.shape[-1]) or 1)
@@ -82,8 +85,8 @@ class _Blocked:
             size = product([axis.size for axis in axes])
             axes = [Axis(size, size, 1, 1, 1, 0, 0)]
         self.outer, self.row = list(axes[:-1]), axes[-1]
-        kind = DepthwiseSums if depthwise else DenseSums
-        self.sums = kind(view, target, self.full_axes, self.outer, self.row, self.flat)
+        place = (view, target, self.full_axes, self.outer, self.row, self.flat)
+        self.sums = DepthwiseSums(*place) if depthwise else DenseSums(*place, attrs.in_channels, attrs.out_channels)
         self.far = is_far(target, view.total.shape[2:], str(view.outputs[0].dtype))
         self.tile = choices.pick("tile", self._tiles())
 
@@ -92,6 +95,8 @@ class _Blocked:
         vectors = max(1, self.block // target.lanes(self.dtype))
         offered = tiles(target.vector_registers, vectors, self.blocks, known(row.out), self.sums.step(vectors), shorter=True)
         fitting = [tile for tile in offered if self.sums.fits(tile.blocks)]
+        if self.sums.last_lanes < self.block and self.blocks <= MOST_NARROWED:
+            fitting.sort(key=lambda tile: tile.blocks != self.blocks)
         return fitting or offered[:1]
 
     def function(self) -> tirx.PrimFunc:
@@ -207,10 +212,20 @@ class _Blocked:
             return [n, group * blocks + block, *self._spatial(outer, place.start + p), v]
 
         def begin(o: int, p: int) -> tirx.Stmt:
-            return vectorized(self.block, lambda v: tirx.BufferStore(sums, self.view.start(at(o, p, v)), [const(o), const(p), v]))
+            def some(first: int, lanes: int) -> tirx.Stmt:
+                return vectorized(
+                    lanes, lambda v: tirx.BufferStore(sums, self.view.start(at(o, p, first + v)), [const(o), const(p), first + v])
+                )
+
+            return self._in_parts(o, some)
 
         def finish(o: int, p: int) -> tirx.Stmt:
-            stmt = self.view.store(self.block, lambda v: (at(o, p, v, stored=True), tirx.BufferLoad(sums, [const(o), const(p), v])))
+            def some(first: int, lanes: int) -> tirx.Stmt:
+                return self.view.store(
+                    lanes, lambda v: (at(o, p, first + v, stored=True), tirx.BufferLoad(sums, [const(o), const(p), first + v]))
+                )
+
+            stmt = self._in_parts(o, some)
             checks = [] if skip is None or known(skip) == 0 else [const(p) >= skip]
             if not place.inside and place.known is None:
                 checks.append(place.start + p < self.row.out)
@@ -218,6 +233,11 @@ class _Blocked:
 
         work = self.sums.added(sums, n, group, blocks, outer, place)
         return sequence(registers(sums), each(begin), work, each(finish))
+
+    def _in_parts(self, o: int, body: Callable[[int, int], tirx.Stmt]) -> tirx.Stmt:
+        """``body(first, lanes)`` for the lanes of a block of the tile, in the vectors that its sums have."""
+        lanes = self.sums.lanes_of(o, self.tile.blocks)
+        return sequence(*(body(first, lanes) for first in range(0, self.block, lanes)))
 
     def _spatial(self, outer: list[Expr], position: Expr) -> list[Expr]:
         if not self.flat:

@@ -94,10 +94,19 @@ class _Sums:
     def __init__(self, view: Fused, target: Target, full: Sequence[Axis], outer: Sequence[Axis], row: Axis, flat: bool) -> None:
         self.x, self.w = view.operands
         self.dtype = str(view.total.dtype)
-        self.block = int(known(view.total.shape[-1]) or 1)
+        self.blocks, self.block = int(known(view.total.shape[1]) or 1), int(known(view.total.shape[-1]) or 1)
         self.target = target
         self.lanes = min(self.block, target.lanes(self.dtype))
         self.full, self.outer, self.row, self.flat = full, list(outer), row, flat
+
+    @property
+    def last_lanes(self) -> int:
+        """How many lanes of the last block sums are taken of."""
+        return self.block
+
+    def lanes_of(self, o: int, blocks: int) -> int:
+        """The same for block ``o`` of a tile of so many. Which of them is the last one is known where they are all there are."""
+        return self.last_lanes if o == blocks - 1 and blocks == self.blocks else self.block
 
     def fits(self, blocks: int) -> bool:
         """Whether a tile may have so many blocks."""
@@ -158,13 +167,35 @@ class _Sums:
 
 
 class DenseSums(_Sums):
-    """Every output channel sums over all input channels."""
+    """Every output channel sums over all input channels, filling left out."""
 
-    def __init__(self, view: Fused, target: Target, full: Sequence[Axis], outer: Sequence[Axis], row: Axis, flat: bool) -> None:
+    def __init__(
+        self,
+        view: Fused,
+        target: Target,
+        full: Sequence[Axis],
+        outer: Sequence[Axis],
+        row: Axis,
+        flat: bool,
+        in_channels: int,
+        out_channels: int,
+    ) -> None:
         super().__init__(view, target, full, outer, row, flat)
         self.channels = int(known(self.x.shape[-1]) or 1)
+        self.in_channels, self.out_channels = in_channels, out_channels
         self.panel = int(known(self.w.shape[-1]) or 1) // self.block
         self.by_element = target.multiplies_by_element and (self.channels % self.lanes == 0 or self.channels < self.lanes)
+
+    @property
+    def last_lanes(self) -> int:
+        """A vector that is a power of two, of four at least."""
+        used = self.out_channels % self.block or self.block
+        return min(self.block, max(4, 1 << (used - 1).bit_length()))
+
+    def last_channels(self) -> int:
+        """How many channels of the last block of inputs count."""
+        used = self.in_channels % self.channels or self.channels
+        return min(-(-used // self.lanes) * self.lanes, self.channels) if self.by_element else used
 
     def fits(self, blocks: int) -> bool:
         return blocks % self.panel == 0 or self.panel % blocks == 0
@@ -183,27 +214,39 @@ class DenseSums(_Sums):
 
     def added(self, sums: tirx.Buffer, n: Expr, group: Expr, blocks: int, outer: list[Expr], place: Place) -> tirx.Stmt:
         """Adds all products of a tile to ``sums[blocks, width, block]``."""
-        tile = _DenseTile(self, sums, n, group, blocks, place)
+
+        def tile(channels: int) -> _DenseTile:
+            return _DenseTile(self, sums, n, group, blocks, place, channels)
+
+        count, last = known(self.x.shape[1]), self.last_channels()
+        if count is None or last == self.channels:
+            return self._added_blocks(tile(self.channels), outer, self.x.shape[1])
+        rest = self._added_blocks(tile(last), outer, 1, count - 1)
+        return sequence(self._added_blocks(tile(self.channels), outer, count - 1), rest) if count > 1 else rest
+
+    def _added_blocks(self, tile: _DenseTile, outer: list[Expr], extent: Expr, first: int = 0) -> tirx.Stmt:
+        """The products of so many blocks of inputs."""
         once = self.row.kernel == 1 and all(axis.kernel == 1 and not axis.before and not axis.after for axis in self.outer)
-        count = known(self.x.shape[1])
+        count = known(extent)
         if once and count is not None:
             zeros = [const(0)] * len(self.outer)
             rows = self.rows(outer, zeros)
             # LLVM would unroll a short loop, and then run out of registers.
             extent = opaque(count) if 1 < count <= SHORT_LOOP else count
-            return serial(extent, lambda c0: tile.tap(c0, zeros, rows, 0), "c0")
+            return serial(extent, lambda c0: tile.tap(c0, zeros, rows, 0), "c0", first)
 
         def block(c0: Expr) -> tirx.Stmt:
             return self.over_taps(outer, lambda taps, rows: tile.taps(c0, taps, rows))
 
-        return serial(self.x.shape[1], block, "c0")
+        return serial(extent, block, "c0", first)
 
 
 class _DenseTile:
     """The multiply-adds of one tile."""
 
-    def __init__(self, of: DenseSums, sums: tirx.Buffer, n: Expr, group: Expr, blocks: int, place: Place) -> None:
+    def __init__(self, of: DenseSums, sums: tirx.Buffer, n: Expr, group: Expr, blocks: int, place: Place, channels: int) -> None:
         self.of, self.sums, self.n, self.group, self.blocks, self.place = of, sums, n, group, blocks, place
+        self.channels = channels
         self.first = place.start * of.row.stride
 
     def size(self, channels: int) -> int:
@@ -213,9 +256,9 @@ class _DenseTile:
     def taps(self, c0: Expr, taps: list[Expr], rows: list[Expr]) -> tirx.Stmt:
         """All taps along the row."""
         row, of = self.of.row, self.of
-        if of.by_element and of.channels < of.lanes and (self.place.inside or self.place.known is not None):
+        if of.by_element and self.channels < of.lanes and (self.place.inside or self.place.known is not None):
             return self._packed_row(c0, taps, rows)
-        if self.place.known is not None or (of.by_element and row.kernel * self.size(of.channels) <= UNROLLED_OPERATIONS):
+        if self.place.known is not None or (of.by_element and row.kernel * self.size(self.channels) <= UNROLLED_OPERATIONS):
             stmts = [self.tap(c0, taps, rows, k) for k in range(row.kernel) if of.inside(self.place, k)]
             return sequence(*stmts) if stmts else tirx.Evaluate(const(0))
         return serial(row.kernel, lambda k: self.tap(c0, taps, rows, k), "k")
@@ -225,8 +268,8 @@ class _DenseTile:
         of = self.of
         pixels = of.inside(self.place, k) if isinstance(k, int) else list(range(self.place.width))
         checked = not self.place.inside and self.place.known is None
-        if of.by_element and of.channels % of.lanes == 0 and not checked:
-            return sequence(*(self._vectors(c0, taps, rows, k, pixels, c) for c in range(0, of.channels, of.lanes)))
+        if of.by_element and self.channels % of.lanes == 0 and not checked:
+            return sequence(*(self._vectors(c0, taps, rows, k, pixels, c) for c in range(0, self.channels, of.lanes)))
 
         def channel(c: Expr) -> tirx.Stmt:
             return sequence(
@@ -239,11 +282,11 @@ class _DenseTile:
 
         # Of several taps side by side LLVM would keep the inputs that they share, in registers that there are not: so these
         # have a loop, of a length that LLVM does not see, since it would unroll it.
-        if self.place.known is not None and of.row.kernel > 1 and of.channels >= of.lanes:
-            return serial(opaque(of.channels), channel, "c1")
-        if self.size(of.channels) > UNROLLED_OPERATIONS:
-            return serial(of.channels, channel, "c1")
-        return sequence(*(channel(const(c)) for c in range(of.channels)))
+        if self.place.known is not None and of.row.kernel > 1 and self.channels >= of.lanes:
+            return serial(opaque(self.channels), channel, "c1")
+        if self.size(self.channels) > UNROLLED_OPERATIONS:
+            return serial(self.channels, channel, "c1")
+        return sequence(*(channel(const(c)) for c in range(self.channels)))
 
     def _vectors(self, c0: Expr, taps: list[Expr], rows: list[Expr], k: Any, pixels: list[int], first: int) -> tirx.Stmt:
         """The channels from ``first`` on that one vector holds."""
@@ -320,7 +363,7 @@ class _DenseTile:
         def lane(v: Expr) -> tirx.Stmt:
             return tirx.BufferStore(self.sums, tirx.BufferLoad(self.sums, [*at, v]) + x * w(v), [*at, v])
 
-        return vectorized(self.of.block, lane)
+        return vectorized(self.of.lanes_of(o, self.blocks), lane)
 
 
 class DepthwiseSums(_Sums):

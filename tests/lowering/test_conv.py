@@ -99,6 +99,23 @@ def test_inputs_as_vectors(name: str, panel: int, monkeypatch: pytest.MonkeyPatc
     agrees(plain(result), plain(np.clip(blocked(expected(x, w, strides, padding, dilation), block) + bias, -1, 6)))
 
 
+@pytest.mark.parametrize(("inputs", "outputs", "panel"), [(24, 40, 1), (40, 24, 2), (8, 24, 2), (17, 3, 1), (20, 48, 3)])
+@pytest.mark.parametrize("kernel", [1, 3])
+def test_filling_is_left_out(inputs: int, outputs: int, panel: int, kernel: int) -> None:
+    """Neither the inputs' filling counts, whatever stands there, nor is the results' anything but what follows makes of zeros."""
+    x, w = RNG.standard_normal((1, inputs, 9, 10), np.float32), RNG.standard_normal((outputs, inputs, kernel, kernel), np.float32)
+    before, after = -inputs % 16, -outputs % 16
+    filled = np.concatenate([x, np.full((1, before, 9, 10), 7, np.float32)], 1)
+    weights = np.pad(w, ((0, after), (0, before), (0, 0), (0, 0)))
+    arrays = [blocked(filled, 16), blocked_weights(weights, 16, 16 * panel)]
+    data, weight = (var(label, "float32", *array.shape) for label, array in zip("xw", arrays, strict=True))
+    padding = (kernel // 2,) * 4
+    call = ops.conv(data, weight, padding=padding, channel_block=16, out_channels=outputs, in_channels=inputs if before else 0)
+    result = plain(compiled(ops.sigmoid(call), data, weight)(*arrays)[0])
+    agrees(result[:, :outputs], 1 / (1 + np.exp(-expected(x, w, (1, 1), padding, (1, 1)))))
+    assert (result[:, outputs:] == 0.5).all()
+
+
 @pytest.mark.parametrize(("stride", "kernel", "size"), [(1, 3, (9, 20)), (2, 3, (14, 15)), (1, 5, (7, 7)), (2, 5, (1, 3))])
 def test_depthwise(stride: int, kernel: int, size: tuple[int, int]) -> None:
     x, w = RNG.standard_normal((2, 16, *size), np.float32), RNG.standard_normal((16, 1, kernel, kernel), np.float32)
