@@ -36,6 +36,7 @@ from aotc.lowering.views import needs_kernel
 from aotc.ops.custom import CustomOperator
 from aotc.packaging.link import Linked, Parts, link
 from aotc.packaging.manifest import TargetInfo, make_manifest
+from aotc.packaging.operator_cuda import check_cpu_code, compile_cuda_sources, is_cuda_source
 from aotc.packaging.operator_source import compile_sources, is_source
 from aotc.packaging.planfile import write_plan
 from aotc.packaging.stubs import stub_source
@@ -195,15 +196,16 @@ def compile_kernels(
     tuned: Mapping[Function, Selection] | None = None, placement: Placement | None = None,
 ) -> dict[Function, CompiledFunction]:  # fmt: skip
     """Machine code of all fused functions: by TVM, with what schedules shall choose in ``tuned``, or by the C compiler for users'
-    operators that are written in C. Those go to the target's GPU that ``placement`` gives it."""
+    operators that are written in C, by NVRTC for those in CUDA. Those go to the target's GPU that ``placement`` gives it."""
     alone = without_gpu(target)
-    written = [function for function in functions if is_source(function)]
     launched = [f for f in functions if placement and placement[f].on_device]
-    on_cpu = [f for f in functions if f not in {*written, *launched}]
+    on_cpu = [f for f in functions if f not in set(launched)]
+    check_cpu_code(on_cpu)
     with Workers() as workers:
-        lowered = compile_functions(on_cpu, alone, jobs, progress, in_place, tuned, workers)
-        lowered |= compile_functions(launched, target, jobs, progress, workers=workers)
-    return lowered | compile_sources(written, alone)
+        lowered = compile_functions([f for f in on_cpu if not is_source(f)], alone, jobs, progress, in_place, tuned, workers)
+        lowered |= compile_functions([f for f in launched if not is_cuda_source(f)], target, jobs, progress, workers=workers)
+    lowered |= compile_sources([f for f in on_cpu if is_source(f)], alone)
+    return lowered | compile_cuda_sources([f for f in launched if is_cuda_source(f)], target)
 
 
 def package(

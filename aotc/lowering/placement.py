@@ -16,9 +16,10 @@ from aotc.ir.expr import Call, Expr, Function, If, Loop, Module, Var, bodies, ch
 from aotc.ir.symbols import is_planned, schedule
 from aotc.ir.types import TensorType, flatten
 from aotc.ir.visitor import all_functions, post_order
-from aotc.lowering.identity import function_flops, is_custom
+from aotc.lowering.identity import function_flops
 from aotc.lowering.minimum_cut import minimum_cut
 from aotc.lowering.views import needs_kernel, resolve_view, results_of
+from aotc.ops.custom import CustomOpDef
 
 # Rough microseconds of a launch and of a crossing, and what either processor does in one.
 LAUNCH_US = 4.0
@@ -29,6 +30,8 @@ ASKED_FOR_US = 25.0
 GLUE_ELEMENTS = 4096
 UNBOUNDED_DIM = 512
 """What a dim without an upper bound is taken for."""
+WRITTEN_US = 1e6
+"""What it costs that the CPU runs an operator for which the user wrote CUDA code."""
 NEVER = 1e15
 
 
@@ -115,16 +118,25 @@ def _functions(module: Module) -> Iterable[tuple[Function, bool]]:
 
 def _only_cpu(function: Function, known: set[str]) -> str:
     """Why the GPU cannot run a function; empty where it may."""
-    if is_custom(function):
-        return "it is an operator of the user's that is written for the CPU"
+    own = _own_operator(function)
+    if own is not None and own.source is not None and own.cuda is None:
+        return "it is an operator of the user's that is written in C"
     unknown = sorted(symbols_of(*_dims((*function.params, *post_order(function.body)))).keys() - known)
     if unknown:
         return f"its sizes depend on the data ({', '.join(unknown)})"
     return ""
 
 
+def _own_operator(function: Function) -> CustomOpDef | None:
+    """The user's operator that a function is, if it is one alone, as those are that have a source."""
+    return function.body.op if isinstance(function.body, Call) and isinstance(function.body.op, CustomOpDef) else None
+
+
 def _cpu_time(function: Function) -> float:
     """Rough microseconds, and what is added because the GPU was asked for."""
+    own = _own_operator(function)
+    if own is not None and own.cuda is not None:
+        return WRITTEN_US
     tensors = [tensor for param in function.params for tensor in flatten(param.type)] + list(flatten(function.body.type))
     time = max(_bytes(tensors) / CPU_BYTES_PER_US, _size(function_flops(function)) / CPU_FLOPS_PER_US)
     glue = all("int" in tensor.dtype or tensor.dtype == "bool" for tensor in tensors)

@@ -19,6 +19,7 @@ from aotc.ir.symbols import is_planned, schedule
 from aotc.ir.types import TensorType, flatten
 from aotc.lowering import control_flow, plan
 from aotc.lowering.compiled import CompiledFunction, CompiledKernel, CudaKernel
+from aotc.lowering.delivery import copied, deliver, hand_over
 from aotc.lowering.device_tables import CudaTables, device_weights_first
 from aotc.lowering.in_place import InPlace
 from aotc.lowering.joined import Joined, choose_joined, parts_of
@@ -144,24 +145,7 @@ def _plan_results(residence: Residence, tables: Tables, function: Function, para
         origins = [origin_of(result) for result in results_of(function.body)]
         delivered = deliver(residence, list(zip(values, places, strict=True)), origins)
         if residence.uses_device:
-            _hand_over(residence, delivered)
-
-
-def _hand_over(residence: Residence, delivered: Sequence[int]) -> None:
-    """Outputs get to the caller's memory, wherever that is, and states to the host."""
-    recorder = residence.recorder
-    states = [value for value in delivered if recorder.values[value].storage is Storage.STATE]
-    residence.require(states, HOST, "")
-    for where in (DEVICE, HOST):
-        outputs = [
-            value
-            for value in delivered
-            if recorder.values[value].storage is Storage.OUTPUT
-            and residence.only_on_device(value) is where
-            and not recorder.is_growing(value)
-        ]
-        if outputs:
-            recorder.step(plan.Step(StepKind.DELIVER, tuple(outputs), 0, label="deliver", target=int(where)))
+            hand_over(residence, delivered)
 
 
 def _plan_version(
@@ -310,7 +294,7 @@ class FunctionPlanner:
         for made, value in zip(written, results, strict=True):
             self.residence.made(made, DEVICE)
             if made != value:
-                _copied(self.residence, made, value, node.origin)
+                copied(self.residence, made, value, node.origin)
         recorder.use(*arguments, *scratch, *written, *results)
         return tuple(results)
 
@@ -373,35 +357,6 @@ class FunctionPlanner:
 
     def _weight(self, type_: TensorType, data: np.ndarray) -> int:
         return self.recorder.value(type_, Place(Storage.WEIGHT, 0, self.tables.weights.add(data)))
-
-
-def deliver(residence: Residence, wanted: Sequence[tuple[int, Place]], origins: Sequence[str]) -> list[int]:
-    """Copies values to their places where they were not computed there; the values that lie there then. No place is written while
-    a value that is still to be copied lies in it: such a value moves to a buffer first."""
-    recorder = residence.recorder
-    delivered = [value for value, _ in wanted]
-    pending = [number for number, (value, place) in enumerate(wanted) if recorder.place(value) != place]
-    targets = {(wanted[number][1].storage, wanted[number][1].index) for number in pending}
-    for number in pending:
-        held = recorder.values[delivered[number]]
-        if (held.storage, held.index) in targets:
-            moved = recorder.buffer(TensorType(held.shape, held.dtype))
-            delivered[number] = _copied(residence, delivered[number], moved, origins[number])
-    for number in pending:
-        held = recorder.values[delivered[number]]
-        target = recorder.value(TensorType(held.shape, held.dtype), wanted[number][1])
-        delivered[number] = _copied(residence, delivered[number], target, origins[number])
-    return delivered
-
-
-def _copied(residence: Residence, value: int, target: int, origin: str) -> int:
-    """``target`` with the content of ``value``, copied where that is if both are there."""
-    recorder = residence.recorder
-    where = residence.only_on_device(value) and not recorder.is_growing(target)
-    residence.require([value], where, origin)
-    recorder.copy(value, target, origin, where)
-    residence.made(target, where)
-    return target
 
 
 def tensor_of(expr: Expr | Var) -> TensorType:

@@ -36,7 +36,7 @@ class CustomOperator:
 
     ``name`` is that of the torch.library operator, or ONNX's domain and operator: ``"mydomain::my_op"``, ``"ai.onnx::Erf"``.
     ``shape(*inputs, **attributes)`` takes the types of the inputs and returns that of the result, or a list of several.
-    Then one of the two:
+    Then one of the first two, or the third, or both:
 
     - ``expression(*inputs, **attributes)`` takes ``tvm.te`` tensors and returns one, or a list of several. ``fusion`` says what
       it may share a kernel with: ``"elementwise"`` (element i needs elements i only, whatever the rank), ``"broadcast"`` (the same
@@ -44,6 +44,7 @@ class CustomOperator:
       ``"opaque"`` (a kernel of its own).
     - ``source`` is a C file that includes ``aotc_operator.h`` and defines ``aotc_operator``. ``tasks(*inputs, **attributes)`` is the
       number of parts that threads may share out; without it there is one.
+    - ``cuda`` is a CUDA file of the same form, for builds for a GPU: a block of ``threads`` threads computes each of the ``tasks``.
 
     ``reference(*arrays, **attributes)`` computes it with numpy; only the interpreter and constant folding ask for it.
     ``attributes`` are the defaults of what a node may leave out. Raises InvalidOption for what does not fit together.
@@ -57,20 +58,25 @@ class CustomOperator:
     tasks: Callable[..., Dim] | None = None
     reference: Callable[..., Any] | None = None
     attributes: Mapping[str, Any] = field(default_factory=dict)
+    cuda: str | os.PathLike[str] | None = None
+    threads: int = 256
 
     def __post_init__(self) -> None:
         if "::" not in self.name:
             raise InvalidOption(f"a custom operator is named 'domain::operator', not {self.name!r}")
-        if (self.expression is None) == (self.source is None):
-            raise InvalidOption(f"the custom operator {self.name} needs either an expression or a source, and not both")
+        if (self.expression is not None and self.source is not None) or (self.expression, self.source, self.cuda) == (None, None, None):
+            raise InvalidOption(f"the custom operator {self.name} needs either an expression or a source, and not both, or cuda")
         if self.fusion not in FUSIONS:
             raise InvalidOption(f"the custom operator {self.name} has the fusion {self.fusion!r}; expected one of {', '.join(FUSIONS)}")
-        if self.source is not None and self.fusion != "opaque":
-            raise InvalidOption(f"the custom operator {self.name} is written in C, which does not fuse: leave fusion out")
-        if self.source is None and self.tasks is not None:
+        if (self.source is not None or self.cuda is not None) and self.fusion != "opaque":
+            raise InvalidOption(f"the custom operator {self.name} is written in C or CUDA, which does not fuse: leave fusion out")
+        if self.source is None and self.cuda is None and self.tasks is not None:
             raise InvalidOption(f"the custom operator {self.name} is an expression, whose tasks the schedule finds: leave tasks out")
-        if self.source is not None and not Path(self.source).is_file():
-            raise InvalidOption(f"the custom operator {self.name}: there is no file {os.fspath(self.source)!r}")
+        for file in (self.source, self.cuda):
+            if file is not None and not Path(file).is_file():
+                raise InvalidOption(f"the custom operator {self.name}: there is no file {os.fspath(file)!r}")
+        if not 1 <= self.threads <= 1024:
+            raise InvalidOption(f"the custom operator {self.name} has {self.threads} threads; a block has 1 to 1024")
 
     @property
     def key(self) -> tuple[str, str]:
@@ -127,6 +133,12 @@ class CustomOpDef(OpDef):
         """The C file, for operators that have one."""
         assert self.definition is not None
         return None if self.definition.source is None else Path(self.definition.source)
+
+    @property
+    def cuda(self) -> Path | None:
+        """The CUDA file, for operators that have one."""
+        assert self.definition is not None
+        return None if self.definition.cuda is None else Path(self.definition.cuda)
 
 
 def operators_by_key(operators: Sequence[CustomOperator]) -> dict[tuple[str, str], CustomOperator]:

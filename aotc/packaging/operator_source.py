@@ -7,6 +7,7 @@ import math
 import re
 import tempfile
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,7 @@ from aotc.ir.dims import Dim, DimExpr
 from aotc.ir.expr import Call, Function
 from aotc.ir.types import TensorType, flatten, storage_dtype
 from aotc.lowering import kernel_cache
-from aotc.lowering.compiled import CompiledFunction, CompiledKernel
+from aotc.lowering.compiled import CompiledFunction, CompiledKernel, Operand
 from aotc.lowering.identity import function_label, source_digest
 from aotc.lowering.object_file import ALLOWED_SYMBOLS, defined_symbols, outside_symbols
 from aotc.ops.custom import CustomOpDef
@@ -46,10 +47,8 @@ def _compile(function: Function, target: Target, tools: ZigToolchain) -> Compile
     node = function.body
     assert isinstance(node, Call) and isinstance(node.op, CustomOpDef) and node.op.source is not None
     what = f"{node.origin or node.op.name}: the operator {node.op.name} in {node.op.source}"
-    args = [tensor for arg in node.args for tensor in flatten(arg.type)]
-    numbers = [function.params.index(arg) for arg in node.args]
-    results = list(flatten(node.type))
-    dims = tuple(dict.fromkeys(dim for tensor in (*args, *results) for dim in tensor.shape if isinstance(dim, DimExpr)))
+    operands = operands_of(function)
+    args, numbers, results, dims = operands.inputs, operands.numbers, operands.outputs, operands.dims
     before, after = _prologue(node, args, results, what), _epilogue(args, results, dims)
     cpu = "+".join(re.sub(r"\W", "_", name) for name in (target.mcpu, *target.features))  # zig writes LLVM's names so
     flags = [*COMMON_FLAGS, *ARCHITECTURE_FLAGS[target.triple], f"-mcpu={cpu}", "-fno-stack-protector"]
@@ -59,7 +58,7 @@ def _compile(function: Function, target: Target, tools: ZigToolchain) -> Compile
         body = f'#include "{HEADER}"\n{before}#include "{node.op.source.name}"\n{after}'
         unit.write_text(body.replace("@SYMBOL@", "aotc_kernel"))
         expanded = _run(tools, unit, Path(folder) / "expanded.i", [*flags, "-E", "-P"], what)
-        tasks = _tasks(node, args, what)
+        tasks = tasks_of(node, args, what)
         known = (tools.identity, cpu, COMMON_FLAGS, expanded, dims, numbers, tasks, results, source_digest())
         key = hashlib.sha256(repr(known).encode()).hexdigest()
         if (found := kernel_cache.load(key)) is not None:
@@ -68,11 +67,24 @@ def _compile(function: Function, target: Target, tools: ZigToolchain) -> Compile
         unit.write_text(body.replace("@SYMBOL@", symbol))
         code = _run(tools, unit, Path(folder) / "operator.o", flags, what)
     _check(code, symbol, what)
-    operands = (*(("input", number) for number in numbers), *(("output", number) for number in range(len(results))))
-    kernel = CompiledKernel(symbol, code, operands, len(results), dims, tasks, results[0].size)
+    kernel = CompiledKernel(symbol, code, operands.roles, len(results), dims, tasks, results[0].size)
     compiled = CompiledFunction((kernel,))
     kernel_cache.store(key, compiled)
     return compiled
+
+
+@dataclass(frozen=True, slots=True)
+class Operands:
+    """What a kernel gets: inputs, each with the number of its parameter, outputs, and the dims among their extents that a run tells."""
+
+    inputs: list[TensorType]
+    numbers: list[int]
+    outputs: list[TensorType]
+    dims: tuple[DimExpr, ...]
+
+    @property
+    def roles(self) -> tuple[Operand, ...]:
+        return (*(("input", number) for number in self.numbers), *(("output", number) for number in range(len(self.outputs))))
 
 
 def _run(tools: ZigToolchain, unit: Path, output: Path, flags: Sequence[str], what: str) -> bytes:
@@ -90,7 +102,17 @@ def _check(code: bytes, symbol: str, what: str) -> None:
         raise BuildError(f"{what} defines {', '.join(others)}: declare them static, since a model may hold the operator several times")
 
 
-def _tasks(node: Call, args: Sequence[TensorType], what: str) -> Dim:
+def operands_of(function: Function) -> Operands:
+    """Those of a function that is a user's operator alone."""
+    node = function.body
+    assert isinstance(node, Call)
+    args = [tensor for arg in node.args for tensor in flatten(arg.type)]
+    results = list(flatten(node.type))
+    dims = tuple(dict.fromkeys(dim for tensor in (*args, *results) for dim in tensor.shape if isinstance(dim, DimExpr)))
+    return Operands(args, [function.params.index(arg) for arg in node.args], results, dims)
+
+
+def tasks_of(node: Call, args: Sequence[TensorType], what: str) -> Dim:
     assert isinstance(node.op, CustomOpDef) and node.op.definition is not None
     if node.op.definition.tasks is None:
         return 1
@@ -109,18 +131,22 @@ def _prologue(node: Call, args: Sequence[TensorType], results: Sequence[TensorTy
     lines = [f"#define AOTC_INPUTS {len(args)}", f"#define AOTC_OUTPUTS {len(results)}"]
     for kind, tensors in (("input", args), ("output", results)):
         lines += [f"typedef {_c_type(tensor.dtype)} aotc_{kind}{number};" for number, tensor in enumerate(tensors)]
-    attributes: Any = node.attrs
-    for name, value in attributes.values:
-        lines += _attribute(name, value, what)
+    lines += attributes_of(node, what, "static const")
     lines.append("static int32_t aotc_operator(const aotc_tensor *, const aotc_tensor *, int32_t, int32_t);")
     return "\n".join(lines) + "\n"
+
+
+def attributes_of(node: Call, what: str, array: str) -> list[str]:
+    """A node's attributes as lines of C; ``array`` is what stands before the type of one that is a sequence."""
+    attributes: Any = node.attrs
+    return [line for name, value in attributes.values for line in _attribute(name, value, what, array)]
 
 
 def _c_type(dtype: str) -> str:
     return C_TYPES[storage_dtype(dtype)]
 
 
-def _attribute(name: str, value: Any, what: str) -> list[str]:
+def _attribute(name: str, value: Any, what: str, array: str) -> list[str]:
     if not name.isidentifier() or not name.isascii():
         raise BuildError(f"{what}: the attribute {name!r} is no name in C")
     if value is None:
@@ -130,7 +156,7 @@ def _attribute(name: str, value: Any, what: str) -> list[str]:
     kinds = {type(each) for each in value}
     kind = "const char *const" if kinds == {str} else "double" if float in kinds else "int64_t"
     elements = ", ".join(_literal(name, each, what) for each in value) or "0"
-    return [f"static const {kind} ATTR_{name}[] = {{{elements}}};", f"#define ATTR_{name}_COUNT {len(value)}"]
+    return [f"{array} {kind} ATTR_{name}[] = {{{elements}}};", f"#define ATTR_{name}_COUNT {len(value)}"]
 
 
 def _literal(name: str, value: Any, what: str) -> str:

@@ -31,13 +31,11 @@ from aotc.lowering.plan import (
     TensorSpec,
     Value,
 )  # fmt: skip
+from aotc.packaging.dims_code import Code, depth, from_postfix, postfix
 
 MAGIC = b"AOTCPLAN"
 VERSION = 3
 MAX_RANK, MAX_SYMBOLS, MAX_DEPTH = 16, 512, 64
-
-CONSTANT, SYMBOL, ADD, MULTIPLY, FLOORDIV, MODULO, MINIMUM, MAXIMUM = range(8)
-_OPERATIONS = {"floordiv": FLOORDIV, "mod": MODULO, "min": MINIMUM, "max": MAXIMUM}
 
 _HEADER = struct.Struct("<8sIIQQ")
 _TABLE = struct.Struct("<II")
@@ -65,7 +63,6 @@ _MAX_EXTENT = 2**31 - 1  # of a dim; bounds beyond it mean nothing
 _NO_INPUT = 2**32 - 1  # of a symbol that a step sets
 _NO_FALLBACK = 2**32 - 1
 
-Code = tuple[tuple[int, int], ...]
 Range = tuple[int, int]
 
 
@@ -97,43 +94,6 @@ def write_plan(plan: ExecutionPlan) -> bytes:
     for entry in entries:
         tables.add("entries", *entry)
     return tables.pack()
-
-
-def postfix(dim: Dim, symbols: dict[str, int]) -> Code:
-    """``dim`` as (operation, value) pairs for a stack machine. ``symbols``: the number of each symbol by name.
-    Raises BuildError for a symbol that is not there, or a value that needs more than 64 bits."""
-    if isinstance(dim, int):
-        if not -(2**63) <= dim < 2**63:
-            raise BuildError(f"the dim {dim} does not fit in 64 bits; the model's shapes are too large")
-        return ((CONSTANT, dim),)
-    code: list[tuple[int, int]] = []
-    for position, (monomial, coefficient) in enumerate(dim.terms):
-        factors: list[Code] = [_atom(atom, symbols) for atom in monomial]
-        if coefficient != 1 or not factors:
-            factors.append(postfix(coefficient, symbols))
-        for number, factor in enumerate(factors):
-            code.extend(factor)
-            if number:
-                code.append((MULTIPLY, 0))
-        if position:
-            code.append((ADD, 0))
-    return tuple(code)
-
-
-def _atom(atom: ir_dims.Atom, symbols: dict[str, int]) -> Code:
-    if isinstance(atom, ir_dims.Symbol):
-        if atom.name not in symbols:
-            raise BuildError(f"the dim {atom.name!r} is not a dim of any input, nor set by a step; sizes must follow from those")
-        return ((SYMBOL, symbols[atom.name]),)
-    return (*postfix(atom.left, symbols), *postfix(atom.right, symbols), (_OPERATIONS[atom.kind], 0))
-
-
-def _depth(code: Code) -> int:
-    depth = deepest = 0
-    for operation, _ in code:
-        depth += 1 if operation in (CONSTANT, SYMBOL) else -1
-        deepest = max(deepest, depth)
-    return deepest
 
 
 @dataclass
@@ -168,9 +128,9 @@ class _Tables:
 
     def code(self, code: Code) -> Range:
         if code not in self.code_ranges:
-            if _depth(code) > MAX_DEPTH:
+            if depth(code) > MAX_DEPTH:
                 raise BuildError(
-                    f"a dim's expression needs {_depth(code)} places, at most {MAX_DEPTH} are there; fix some of the model's dims"
+                    f"a dim's expression needs {depth(code)} places, at most {MAX_DEPTH} are there; fix some of the model's dims"
                 )
             self.code_ranges[code] = self.add_range("code", ((operation, 0, value) for operation, value in code))
         return self.code_ranges[code]
@@ -358,16 +318,7 @@ class _Reader:
         )
 
     def _dim(self, first: int, count: int) -> Dim:
-        stack: list[Dim] = []
-        for operation, _, value in self._rows("code", first, count):
-            if operation == CONSTANT:
-                stack.append(value)
-            elif operation == SYMBOL:
-                stack.append(self.symbols[value])
-            else:
-                right, left = stack.pop(), stack.pop()
-                stack.append(_apply(operation, left, right))
-        return stack[0]
+        return from_postfix([(operation, value) for operation, _, value in self._rows("code", first, count)], self.symbols)
 
     def _indices(self, first: int, count: int) -> list[int]:
         return [number for (number,) in self._rows("indices", first, count)]
@@ -394,12 +345,3 @@ class _Reader:
             dims=self._dims(first_dim, dim_count), tasks=self.exprs[tasks], source=self._string(source), label=self._string(label),
             flops=self.exprs[flops], target=target,
         )  # fmt: skip
-
-
-def _apply(operation: int, left: Dim, right: Dim) -> Dim:
-    if operation == ADD:
-        return left + right
-    if operation == MULTIPLY:
-        return left * right
-    kind = next(kind for kind, number in _OPERATIONS.items() if number == operation)
-    return ir_dims.OPERATIONS[kind](left, right)

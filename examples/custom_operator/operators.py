@@ -1,4 +1,4 @@
-"""Two operators of a project's own: a tensor expression, which fuses with its neighbours, and a C file."""
+"""Two operators of a project's own: a tensor expression, which fuses with its neighbours, and a C file with a CUDA file beside it."""
 
 from pathlib import Path
 
@@ -19,6 +19,7 @@ row_energy = CustomOperator(
     "example::row_energy",
     shape=lambda x, power: TensorType(x.shape[:-1], x.dtype),
     source=Path(__file__).with_name("row_energy.c"),
+    cuda=Path(__file__).with_name("row_energy.cu"),
     tasks=lambda x, power: x.shape[0],
     attributes={"power": 2},
     reference=lambda x, power: np.sum(np.abs(x) ** power, axis=-1, dtype=x.dtype),

@@ -12,7 +12,8 @@ from aotc.errors import BuildError, RuntimeFailure
 from aotc.ir import dims
 from aotc.ir.dims import Dim, symbol
 from aotc.lowering.plan import Buffer, EntryPoint, ExecutionPlan, Kernel, Step, StepKind, Storage, Symbol, TensorSpec, Value
-from aotc.packaging.planfile import DTYPES, postfix, read_plan, with_hash, write_plan
+from aotc.packaging.dims_code import postfix
+from aotc.packaging.planfile import DTYPES, read_plan, with_hash, write_plan
 from aotc.packaging.stubs import stub_source
 from tests.runtime.models import MODELS, static
 
