@@ -13,6 +13,7 @@ import aotc
 from tests.agreement import assert_agrees
 from tests.e2e.conftest import Build
 from tests.e2e.emulate import emulate
+from tests.e2e.reference import exact_outputs
 from tests.zoo import silero
 
 pytestmark = pytest.mark.skipif(not silero.RECORDINGS.is_dir(), reason="no speech: apt-get install pocketsphinx-testdata")
@@ -94,12 +95,12 @@ def sequence_feeds(count: int) -> dict[str, np.ndarray]:
 
 
 def test_sequence_on_host(build: Build) -> None:
-    """All frames in one run: the number of steps is dynamic."""
+    """All frames in one run: the number of steps is dynamic. Both sides' probabilities, near zero, are about 3e-6 of themselves from
+    what double precision gives."""
     model = aotc.load(build("silero-16k-sequence"), num_threads=1)
-    expected, _ = reference("16k-sequence")
     for count in (1, 7, FRAMES):
         feeds = sequence_feeds(count)
-        got, want = model.run(feeds), expected(feeds)
+        got, want = model.run(feeds), exact_outputs(silero.onnx_path("16k-sequence"), feeds)
         for name, value in want.items():
             assert_agrees(got[name], value, 1e-5, f"{name} of {count} frames")
 
