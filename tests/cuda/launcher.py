@@ -10,7 +10,6 @@ from types import TracebackType
 import numpy as np
 
 Dims = tuple[int, int, int]
-Argument = np.ndarray | int | float
 
 
 class CudaError(Exception):
@@ -67,43 +66,67 @@ class Device:
         self.call("cuDeviceGetAttribute", ctypes.byref(value), number, 0)
         return value.value
 
-    def run(
-        self, cubin: bytes, kernel: str, grid: Dims, block: Dims, arguments: Sequence[Argument], shared_bytes: int = 0
-    ) -> list[np.ndarray]:
-        """Launches once. Arrays are copied to memory of their own and back; integers are int32, floats float32.
+    def upload(self, array: np.ndarray) -> Buffer:
+        """Memory of its own with the array's values; freed with the buffer."""
+        buffer = Buffer(self, array.shape, array.dtype)
+        if array.size:
+            held = np.ascontiguousarray(array)
+            self.call("cuMemcpyHtoDAsync_v2", buffer.pointer, _address(held), ctypes.c_size_t(held.nbytes), self._stream)
+        return buffer
 
-        Returns the arrays among the arguments, in order, as the kernel has left them. Raises CudaError.
-        """
+    def launch(self, cubin: bytes, kernel: str, grid: Dims, block: Dims, arguments: Sequence[Argument], shared_bytes: int = 0) -> None:
+        """Integers are passed as int32, floats as float32. Waits for the end. Raises CudaError."""
         module, function = ctypes.c_void_p(), ctypes.c_void_p()
         self.call("cuModuleLoadData", ctypes.byref(module), cubin)
         self.call("cuModuleGetFunction", ctypes.byref(function), module, kernel.encode())
         if shared_bytes > 48 << 10:
             self.call("cuFuncSetAttribute", function, 8, shared_bytes)
-        values = [self._value(argument) for argument in arguments]
+        values = [_value(argument) for argument in arguments]
         pointers = (ctypes.c_void_p * len(values))(*[ctypes.addressof(value) for value in values])
         try:
             self.call("cuLaunchKernel", function, *grid, *block, shared_bytes, self._stream, pointers, None)
             self.call("cuStreamSynchronize", self._stream)
-            return [self._back(array, value) for array, value in zip(arguments, values, strict=True) if isinstance(array, np.ndarray)]
         finally:
-            for array, value in zip(arguments, values, strict=True):
-                if isinstance(array, np.ndarray) and array.size:
-                    self.cuda.cuMemFree_v2(value)
             self.cuda.cuModuleUnload(module)
 
-    def _value(self, argument: Argument) -> ctypes.c_uint64 | ctypes.c_int32 | ctypes.c_float:
-        if isinstance(argument, np.ndarray):
-            pointer = ctypes.c_uint64()
-            if argument.size:
-                array = np.ascontiguousarray(argument)
-                self.call("cuMemAlloc_v2", ctypes.byref(pointer), ctypes.c_size_t(array.nbytes))
-                self.call("cuMemcpyHtoDAsync_v2", pointer, ctypes.c_void_p(array.ctypes.data), ctypes.c_size_t(array.nbytes), self._stream)
-            return pointer
-        return ctypes.c_int32(argument) if isinstance(argument, int) else ctypes.c_float(argument)
-
-    def _back(self, array: np.ndarray, pointer: object) -> np.ndarray:
-        result = np.empty(array.shape, array.dtype)
-        if array.size:
-            self.call("cuMemcpyDtoHAsync_v2", ctypes.c_void_p(result.ctypes.data), pointer, ctypes.c_size_t(array.nbytes), self._stream)
+    def download(self, buffer: Buffer) -> np.ndarray:
+        result = np.empty(buffer.shape, buffer.dtype)
+        if result.size:
+            self.call("cuMemcpyDtoHAsync_v2", _address(result), buffer.pointer, ctypes.c_size_t(result.nbytes), self._stream)
             self.call("cuStreamSynchronize", self._stream)
         return result
+
+    def run(
+        self, cubin: bytes, kernel: str, grid: Dims, block: Dims, arguments: Sequence[np.ndarray | int | float], shared_bytes: int = 0
+    ) -> list[np.ndarray]:
+        """Launches once on copies of the arrays: the arrays among the arguments, as the kernel has left them."""
+        held = [self.upload(argument) if isinstance(argument, np.ndarray) else argument for argument in arguments]
+        self.launch(cubin, kernel, grid, block, held, shared_bytes)
+        return [self.download(argument) for argument in held if isinstance(argument, Buffer)]
+
+
+class Buffer:
+    """Device memory for an array; a null pointer for an empty one."""
+
+    def __init__(self, device: Device, shape: tuple[int, ...], dtype: np.dtype) -> None:
+        self.device, self.shape, self.dtype, self.pointer = device, shape, dtype, ctypes.c_uint64()
+        size = int(np.prod(shape)) * dtype.itemsize
+        if size:
+            device.call("cuMemAlloc_v2", ctypes.byref(self.pointer), ctypes.c_size_t(size))
+
+    def __del__(self) -> None:
+        if self.pointer:
+            self.device.cuda.cuMemFree_v2(self.pointer)  # refused after a failure or the end of the context, which frees all
+
+
+Argument = Buffer | int | float
+
+
+def _value(argument: Argument) -> ctypes.c_uint64 | ctypes.c_int32 | ctypes.c_float:
+    if isinstance(argument, Buffer):
+        return argument.pointer
+    return ctypes.c_int32(argument) if isinstance(argument, int) else ctypes.c_float(argument)
+
+
+def _address(array: np.ndarray) -> ctypes.c_void_p:
+    return ctypes.c_void_p(array.ctypes.data)

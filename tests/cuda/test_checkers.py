@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import re
+from pathlib import Path
 
 import pytest
 
 from tests.cuda.handwritten import Kernel, run
+from tests.cuda.trace import conflicts
 
 
 def finding(body: str, **shape: int) -> str:
@@ -92,3 +94,19 @@ def test_a_check_fires(what: str, order: str, monkeypatch: pytest.MonkeyPatch) -
 def test_checks_are_silent(what: str, order: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("AOTC_SOFTWARE_CUDA_ORDER", order)
     assert finding(GOOD[what]) == ""
+
+
+@pytest.mark.parametrize(
+    "what, meets",
+    [
+        ("read and write", True),
+        ("two writes", True),
+        ("global memory between blocks", True),
+        ("a barrier between", False),
+        ("a warp's barrier", False),
+    ],
+)
+def test_the_trace_shows_what_the_checks_see(what: str, meets: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AOTC_SOFTWARE_CUDA_TRACE", str(tmp_path / "trace"))
+    finding(BAD[what][0] if meets else GOOD[what])
+    assert bool(conflicts(tmp_path / "trace")) is meets

@@ -38,6 +38,32 @@ struct Array {
 };
 std::vector<Array> arrays;  // of shared memory, in this launch
 
+// One access, as trace.py reads it: for judging the checks themselves.
+struct TraceRecord {
+  uint64_t address;
+  uint32_t block, interval, warp_interval;
+  uint16_t thread;
+  uint8_t bytes, kind;
+  uint32_t launch, shared;
+};
+FILE *trace;
+uint32_t trace_launch, trace_block, trace_interval, trace_warp_interval[MAX_WARPS];
+
+void write_trace(uintptr_t address, unsigned bytes, Access kind, bool shared) {
+  const unsigned thread = thread_number();
+  const TraceRecord record{address, trace_block, trace_interval, trace_warp_interval[thread / WARP], static_cast<uint16_t>(thread), static_cast<uint8_t>(bytes),
+                           static_cast<uint8_t>(kind), trace_launch, shared};
+  std::fwrite(&record, sizeof record, 1, trace);
+}
+
+// AOTC_SOFTWARE_CUDA_TRACE: the file that each access of the launch is added to.
+void open_trace() {
+  const char *path = std::getenv("AOTC_SOFTWARE_CUDA_TRACE");
+  trace = path ? std::fopen(path, "ab") : nullptr;
+  ++trace_launch;
+  trace_block = 0;
+}
+
 // A place in memory, with its granules.
 struct Range {
   Granule *first;
@@ -214,9 +240,15 @@ void enter_launch() {
   find_arrays();
   machine.state->dynamic_shared = dynamic_shared();
   if (!machine.launch->module->checked) return;
+  open_trace();
   mark_arrays();
   advance();
   launch_start = now;
+}
+
+void leave_launch() {
+  if (trace) std::fclose(trace);
+  trace = nullptr;
 }
 
 void enter_block() {
@@ -225,12 +257,14 @@ void enter_block() {
   if (now >= LAST_TICK) reset_shadow();
   pass_barrier();
   block_start = now;
+  ++trace_block;
 }
 
 void pass_barrier() {
   if (!machine.launch->module->checked) return;
   advance();
   barrier_start = now;
+  ++trace_interval;
   for (unsigned i = 0; i < machine.warps; ++i) warp_start[i] = now;
 }
 
@@ -238,6 +272,7 @@ void pass_warp_barrier(unsigned warp) {
   if (!machine.launch->module->checked) return;
   advance();
   warp_start[warp] = now;
+  ++trace_warp_interval[warp];
 }
 
 void access(const void *pointer, unsigned bytes, Access kind, const void *where) {
@@ -252,6 +287,7 @@ void access(const void *pointer, unsigned bytes, Access kind, const void *where)
     fail(CUDA_ERROR_ILLEGAL_ADDRESS, "out of bounds of global memory", describe(address, bytes, kind), where);
   if (bytes <= 16 && address % bytes)
     fail(CUDA_ERROR_MISALIGNED_ADDRESS, "misaligned", describe(address, bytes, kind), where);
+  if (trace) write_trace(address, bytes, kind, range.shared);
   touch(range, address, bytes, kind, where);
 }
 
@@ -276,6 +312,7 @@ void begin_async_write(const void *pointer, unsigned bytes) {
 void end_async_write(const void *pointer, unsigned bytes) {
   Range range;
   if (!machine.launch->module->checked || !locate(reinterpret_cast<uintptr_t>(pointer), bytes, range)) return;
+  if (trace) write_trace(reinterpret_cast<uintptr_t>(pointer), bytes, Access::write, range.shared);
   for (unsigned i = 0; i < range.count; ++i) range.first[i].write = now | thread_number();
 }
 

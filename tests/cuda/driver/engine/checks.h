@@ -5,6 +5,7 @@
 namespace software_cuda {
 
 void enter_launch();
+void leave_launch();
 void enter_block();
 void pass_barrier();
 void pass_warp_barrier(unsigned warp);

@@ -3,6 +3,7 @@
 
 #include <cstdarg>
 #include <cstdio>
+#include <cstdlib>
 #include <cstring>
 
 #include "checks.h"
@@ -152,6 +153,8 @@ void begin(const Launch &launch) {
   machine.warps = (machine.threads + WARP - 1) / WARP;
   machine.state->block_size = launch.block;
   machine.state->grid_size = launch.grid;
+  const char *mutation = std::getenv("AOTC_SOFTWARE_CUDA_MUTATION");
+  machine.state->mutation = mutation ? std::atoi(mutation) : -1;
   machine.state->engine = engine_table();
   for (unsigned i = 0; i < machine.threads; ++i)
     machine.thread[i].index = {i % launch.block.x, i / launch.block.x % launch.block.y, i / launch.block.x / launch.block.y};
@@ -165,6 +168,7 @@ bool run(const Launch &launch, Finding &finding) {
   enter_launch();
   const unsigned long blocks = 1ul * launch.grid.x * launch.grid.y * launch.grid.z;
   for (unsigned long i = 0; i < blocks && !machine.failed; ++i) run_block(ordered_block(i, blocks));
+  leave_launch();
   if (machine.failed) finding = machine.finding;
   return !machine.failed;
 }

@@ -50,8 +50,8 @@ template <class Fragment> int place(int i, unsigned stride, bool columns_first) 
 }
 // Addresses and strides are multiples of 32 and 16 bytes.
 template <class T> void check(const T *address, unsigned stride, int line) {
-  if (reinterpret_cast<uintptr_t>(address) % 32) software_cuda_state.engine.misaligned(address, 32, static_cast<unsigned>(line));
-  if (stride * sizeof(T) % 16) software_cuda_state.engine.misaligned(address + stride, 16, static_cast<unsigned>(line));
+  software_cuda::need_alignment(address, 32, line);
+  software_cuda::need_alignment(address + stride, 16, line);
 }
 }  // namespace detail
 

@@ -51,6 +51,7 @@ struct State {
   uint3 thread, block;
   dim3 block_size, grid_size;
   unsigned char *dynamic_shared;
+  int mutation;  // the one of a mutated kernel's faults that is there, -1 for none
   Engine engine;
 };
 

@@ -11,6 +11,9 @@
 #define SOFTWARE_CUDA_DYNAMIC_SHARED(T, name) \
   static T *const &name = reinterpret_cast<T *const &>(software_cuda_state.dynamic_shared)
 
+// 1 where fault number `n` of a mutated kernel is to be there (mutations.py), else 0.
+#define SOFTWARE_CUDA_MUTATED(n) (software_cuda_state.mutation == (n))
+
 namespace software_cuda {
 template <auto kernel> struct Signature;
 template <class... Parameters, void (*kernel)(Parameters...)> struct Signature<kernel> {

@@ -36,5 +36,12 @@ template <class T> T __shfl_xor_sync(unsigned mask, T value, int lanes, int widt
   return software_cuda::shuffle(line, mask, value, software_cuda::Shuffle::exclusive_or, lanes, width);
 }
 
+namespace software_cuda {
+// For stand-ins of instructions that need it.
+inline void need_alignment(const void *address, unsigned bytes, int line) {
+  if (reinterpret_cast<uintptr_t>(address) % bytes) software_cuda_state.engine.misaligned(address, bytes, static_cast<unsigned>(line));
+}
+}  // namespace software_cuda
+
 // For aotc's own headers of intrinsics: 8 KB of memory that the lanes of a warp share, which no check looks at.
 inline void *aotc_warp_memory() { return software_cuda_state.engine.warp_memory(); }

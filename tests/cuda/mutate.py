@@ -1,0 +1,137 @@
+"""``python -m tests.cuda.mutate``: do the checkers of the software driver and the numbers find faults in kernels?
+
+Of each kernel of ``corpus.py``, every barrier is left out in turn and every index shifted. A fault is caught by a checker, by wrong
+results, or because the kernel never ends or takes the process down. Of a barrier that nobody misses, a trace of all accesses shows
+that nothing depends on it. Goes on where it was when ended (``--anew`` forgets); ``mutations.json`` is the result.
+"""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import json
+import os
+import signal
+import sys
+import tempfile
+from collections import Counter
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+from aotc.lowering.compiled import CompiledFunction
+from aotc.lowering.cuda.kernel import lower_function
+from tests.cuda import host_code
+from tests.cuda.corpus import Subject, subjects
+from tests.cuda.launcher import CudaError, Device
+from tests.cuda.lowered import build_lowered, run_lowered
+from tests.cuda.mutations import Mutation, mutate
+from tests.cuda.software import host_with_gpu
+from tests.cuda.trace import conflicts
+
+RESULT = Path(__file__).with_name("mutations.json")
+ORDERS = ("forward", "reverse", "random:1", "random:2")
+SECONDS = 20
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(prog="python -m tests.cuda.mutate", description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("--anew", action="store_true", help="forget what was found before")
+    parser.add_argument("--only", default="", metavar="TEXT", help="kernels of functions whose name contains the text")
+    options = parser.parse_args()
+    known: dict[str, Any] = json.loads(RESULT.read_text()) if RESULT.exists() and not options.anew else {}
+    found: dict[str, Any] = {}
+    host_code.driver()
+    for subject in subjects():
+        lowered = lower_function(subject.function(), host_with_gpu())
+        if not isinstance(lowered, CompiledFunction):
+            continue
+        for number, kernel in enumerate(lowered.kernels):
+            name = subject.name if len(lowered.kernels) == 1 else f"{subject.name}, kernel {number + 1}"
+            source = hashlib.sha256(kernel.source.encode()).hexdigest()[:16]  # type: ignore[union-attr]
+            if known.get(name, {}).get("source") != source and options.only in name:
+                known[name] = {"source": source, "mutations": examine(subject, lowered, number)}
+                RESULT.write_text(json.dumps(known, indent=1) + "\n")
+                print(f"{name}: {summary({name: known[name]})}", flush=True)
+            if name in known:
+                found[name] = known[name]
+    RESULT.write_text(json.dumps(found, indent=1) + "\n")
+    print(f"all: {summary(found)}")
+
+
+def examine(subject: Subject, lowered: CompiledFunction, number: int) -> list[dict[str, str]]:
+    """What became of each mutation of a kernel of the function."""
+    with tempfile.TemporaryDirectory() as work:
+        os.environ["AOTC_SOFTWARE_CUDA"] = work
+        build_lowered(lowered, Path(work))
+        kernel: Any = lowered.kernels[number]
+        source, mutations = mutate(kernel.source)
+        for _, cubin in kernel.cubins:
+            host_code.build(source, cubin, Path(work))
+        if outcome := attempt(subject, lowered, -1):
+            raise SystemExit(f"{subject.name} fails without a mutation: {outcome}")
+        return [_record(mutation, subject, lowered, i) for i, mutation in enumerate(mutations)]
+
+
+def _record(mutation: Mutation, subject: Subject, lowered: CompiledFunction, number: int) -> dict[str, str]:
+    outcome = attempt(subject, lowered, number)
+    if not outcome and mutation.kind == "barrier":
+        with tempfile.NamedTemporaryFile() as file:
+            os.environ["AOTC_SOFTWARE_CUDA_TRACE"] = file.name
+            attempt(subject, lowered, number, ORDERS[:1])
+            del os.environ["AOTC_SOFTWARE_CUDA_TRACE"]
+            assert os.path.getsize(file.name), "no trace"
+            outcome = "" if conflicts(Path(file.name)) else "redundant: without it no two threads meet at an address"
+    return {"kind": mutation.kind, "text": mutation.text, "outcome": outcome}
+
+
+def attempt(subject: Subject, lowered: CompiledFunction, mutation: int, orders: tuple[str, ...] = ORDERS) -> str:
+    """How the mutation shows in the first order of threads in which it does; empty if in none."""
+
+    def run() -> Iterator[str]:
+        os.environ["AOTC_SOFTWARE_CUDA_MUTATION"] = str(mutation)
+        for order in orders:
+            os.environ["AOTC_SOFTWARE_CUDA_ORDER"] = order
+            with Device(host_code.driver()) as device:
+                try:
+                    yield "numbers" if subject.wrong(run_lowered(device, subject.function(), lowered, subject.arrays)) else ""
+                except CudaError as error:
+                    yield f"checker: {error.finding.partition(':')[0]}"
+
+    return in_child(lambda: next(filter(None, run()), ""))
+
+
+def in_child(work: Callable[[], str]) -> str:
+    """What ``work`` returns, in a process that it may take down or that is ended when it takes too long."""
+    reader, writer = os.pipe()
+    child = os.fork()
+    if child == 0:
+        signal.alarm(SECONDS)
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 2)
+        os.write(writer, work().encode())
+        os._exit(0)
+    os.close(writer)
+    with os.fdopen(reader) as pipe:
+        text = pipe.read()
+    _, status = os.waitpid(child, 0)
+    if os.WIFSIGNALED(status):
+        return "never ends" if os.WTERMSIG(status) == signal.SIGALRM else "crash"
+    return text if status == 0 else "crash"
+
+
+def summary(found: dict[str, Any]) -> str:
+    """Counts in words."""
+    mutations = [mutation for kernel in found.values() for mutation in kernel["mutations"]]
+    parts = []
+    for kind in ("barrier", "index"):
+        of_kind = [mutation["outcome"].partition(":")[0] for mutation in mutations if mutation["kind"] == kind]
+        kernels = sum(any(mutation["kind"] == kind for mutation in kernel["mutations"]) for kernel in found.values())
+        missed = of_kind.count("")
+        counts = ", ".join(f"{count} {outcome or 'missed'}" for outcome, count in Counter(of_kind).most_common())
+        share = 100 * (1 - missed / max(1, len(of_kind)))
+        parts.append(f"{len(of_kind)} of kind {kind} in {kernels} kernels, {share:.1f} % accounted for ({counts})")
+    return "; ".join(parts)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
