@@ -26,6 +26,7 @@ from aotc.ir.expr import Call, Function, Module
 from aotc.ir.visitor import all_functions, post_order
 from aotc.lowering.build import Workers, compile_functions
 from aotc.lowering.compiled import CompiledFunction, CompiledKernel, CudaKernel, Selection
+from aotc.lowering.cuda.cubin import figures
 from aotc.lowering.identity import function_label
 from aotc.lowering.in_place import InPlace, choose_in_place
 from aotc.lowering.joined import choose_joined
@@ -142,12 +143,13 @@ def compile(
         )
     entry = planned.plan.entry_points[0]
     distinct = len({id(kernel) for kernel in kernels})  # equal functions share one
-    notes = (*_notes(chosen, device), *_placement_notes(first), *_tuning_notes(tuning, builds))
+    launched = tuple({each.symbol: each for kernel in kernels for each in kernel.kernels if isinstance(each, CudaKernel)}.values())
+    notes = (*_notes(chosen, device), *_placement_notes(first), *_spill_notes(launched), *_tuning_notes(tuning, builds))
     return BuildReport(
         output, chosen, linked, entry.arena_size, entry.arena_lower_bound, planned.weights_size, len(entry.steps),
         count.built, distinct - count.built, clock.seconds, notes, weights_path(output) if linked.weights_beside else None,
         len({id(each.compiled[function]) for each in builds for function in each.tuned}), winograd_growth(builds[-1].module), first.placement,
-        tuple({each.symbol: each for kernel in kernels for each in kernel.kernels if isinstance(each, CudaKernel)}.values()),
+        launched,
     )  # fmt: skip
 
 
@@ -269,6 +271,15 @@ def _placement_notes(build: _Build) -> tuple[str, ...]:
         more = f" and {len(names) - 3} more" if len(names) > 3 else ""
         notes.append(f"on the CPU of {len(build.placement)} kernels: {', '.join(names[:3])}{more}: {reason}")
     return tuple(notes)
+
+
+def _spill_notes(kernels: Iterable[CudaKernel]) -> tuple[str, ...]:
+    """CUDA kernels whose threads have too few registers."""
+    taken = [(sm, each) for kernel in kernels for sm, cubin in kernel.cubins for each in figures(cubin) if each.local_bytes]
+    return tuple(
+        f"the CUDA kernel {each.symbol} keeps {each.local_bytes} bytes a thread in local memory on sm_{sm}: it spills registers, or "
+        "indexes an array at run time" for sm, each in taken
+    )  # fmt: skip
 
 
 def _tuning_notes(path: str | os.PathLike[str] | None, builds: Sequence[_Build]) -> tuple[str, ...]:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 
+from aotc.errors import InvalidOption
+
 JETPACK_GLIBC = {"4.6": (2, 27), "5.1": (2, 31), "6.1": (2, 35), "6.2": (2, 35), "7.0": (2, 39), "7.1": (2, 39), "7.2": (2, 39)}
 """The C library of each JetPack: Ubuntu 18.04, 20.04, 22.04 and 24.04 (NVIDIA's JetPack archive)."""
 
@@ -114,6 +116,13 @@ class Target:
         """How many elements one vector register holds."""
         bits = 8 if dtype == "bool" else int("".join(filter(str.isdigit, dtype)))
         return self.vector_bits // bits
+
+
+def with_sm(target: Target, sm: tuple[int, ...]) -> Target:
+    """The target with code for GPUs of the compute capabilities ``sm`` (87 for sm_87). Raises InvalidOption where it has no GPU."""
+    if target.gpu is None:
+        raise InvalidOption(f"the target {target.name} has no GPU that code for sm_{sm[0]} could be for; name a Jetson, or leave it out")
+    return replace(target, gpu=replace(target.gpu, sm=tuple(sorted(set(sm)))))
 
 
 def without_gpu(target: Target) -> Target:

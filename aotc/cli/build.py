@@ -27,9 +27,11 @@ from aotc.cli.common import (
 )
 from aotc.cli.dims import parse_inputs, parse_versions
 from aotc.cli.source import load_sources
+from aotc.errors import InvalidOption
 
 if TYPE_CHECKING:
     from aotc.compiler import BuildReport
+    from aotc.targets import Target
 
 
 def build(
@@ -42,6 +44,10 @@ def build(
     device: Annotated[
         str, typer.Option(help="`cpu`, or `cuda` for the target's GPU with the CPU for what it cannot do; `auto` is `cpu`.")
     ] = "auto",
+    sm: Annotated[
+        str | None,
+        typer.Option("--sm", metavar="72,87", help="The GPUs to hold code for, as compute capabilities, instead of the board's."),
+    ] = None,
     jobs: Annotated[
         int | None,
         typer.Option("--jobs", "-j", min=1, help="Processes that build kernels; one a core by default. Does not change the file."),
@@ -90,7 +96,6 @@ def build(
     Example: `aotc build prefill=prefill.onnx step=step.onnx --state past=present`
     """
     import aotc
-    from aotc import targets
 
     own = load_operators_of(operators)
     source = load_sources(models)
@@ -98,7 +103,7 @@ def build(
     with _progress(quiet=as_json) as progress:
         report = aotc.compile(
             source.model,
-            target=targets.get(target, jetpack),
+            target=_target(target, jetpack, sm),
             output=output,
             inputs=parse_inputs(inputs),
             args=source.args,
@@ -120,6 +125,18 @@ def build(
         print_json(facts)
     else:
         _print_summary(facts)
+
+
+def _target(name: str, jetpack: str | None, sm: str | None) -> Target:
+    from aotc import targets
+
+    target = targets.get(name, jetpack)
+    if sm is None:
+        return target
+    words = sm.split(",")
+    if not all(word.isdigit() for word in words):
+        raise InvalidOption(f"--sm {sm}: expected compute capabilities as numbers with commas between them, such as 72,87")
+    return targets.with_sm(target, tuple(map(int, words)))
 
 
 def build_facts(report: BuildReport, seconds: float) -> dict[str, Any]:
@@ -146,6 +163,13 @@ def build_facts(report: BuildReport, seconds: float) -> dict[str, Any]:
         "glibc_of_target": version_text(report.target.glibc),
         "seconds": round(seconds, 3),
         "seconds_of_stages": {stage: round(value, 3) for stage, value in report.seconds.items()},
+        "sm": sorted({sm for kernel in report.cuda_kernels for sm, _ in kernel.cubins}),
+        "functions_on_gpu": sum(placed.on_device for placed in report.placement.values()),
+        "functions_on_cpu": [
+            {"source": function.origin, "operators": function.name, "reason": placed.reason}
+            for function, placed in report.placement.items()
+            if not placed.on_device
+        ],
         "notes": list(report.notes),
     }
 
@@ -166,6 +190,11 @@ def _print_summary(facts: dict[str, Any]) -> None:
     table.add_row("working memory", arena)
     tuned = f", tuned {facts['kernels_tuned']}" if facts["kernels_tuned"] else ""
     table.add_row("steps", f"{facts['steps']}, kernels built {facts['kernels_built']}, from the cache {facts['kernels_cached']}{tuned}")
+    if facts["sm"]:
+        count = facts["functions_on_gpu"] + len(facts["functions_on_cpu"])
+        table.add_row(
+            "GPU", f"{', '.join(f'sm_{sm}' for sm in facts['sm'])}; {facts['functions_on_gpu']} of {count} fused functions run there"
+        )
     table.add_row(
         "needs", f"{', '.join(facts['needed'])}; glibc {facts['glibc_needed']} or newer, the target has {facts['glibc_of_target']}"
     )

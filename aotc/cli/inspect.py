@@ -10,6 +10,7 @@ import typer
 from rich.table import Table
 
 from aotc.cli.common import AsJson, BuiltFile, bytes_text, console, print_json, shape_text, version_text
+from aotc.cli.cuda_kernels import kernel_facts, print_kernels
 from aotc.cli.plan_graph import write_graph
 from aotc.lowering.plan import DEVICE_STEPS, DYNAMIC, Memory, StepKind
 from aotc.packaging.weights_file import weights_path
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
 def inspect(
     file: BuiltFile,
     steps: Annotated[bool, typer.Option("--steps", help="Also show a table of all steps.")] = False,
+    kernels: Annotated[bool, typer.Option("--kernels", help="Also show what each CUDA kernel takes of a GPU.")] = False,
     graph: Annotated[
         str | None, typer.Option("--graph", metavar="FILE", help="Draw steps and tensors with Graphviz: .svg, .png, .pdf or .dot.")
     ] = None,
@@ -49,6 +51,8 @@ def inspect(
         _print_entry(entry, model)
         if steps:
             _print_steps(entry, plan)
+    if kernels:
+        print_kernels(kernel_facts(model, plan))
 
 
 def facts(model: PackagedModel, plan: ExecutionPlan) -> dict[str, Any]:
@@ -62,6 +66,7 @@ def facts(model: PackagedModel, plan: ExecutionPlan) -> dict[str, Any]:
         "machine": model.info.machine,
         **{key: value for key, value in manifest.items() if key != "metadata"},
         "sizes": dataclasses.asdict(model.sizes),
+        "cuda_kernels": kernel_facts(model, plan),
         "needed": list(model.elf.needed),
         "glibc_needed": version_text(model.elf.newest_glibc),
         "exported": list(model.elf.exported),

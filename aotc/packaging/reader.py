@@ -5,8 +5,10 @@ from __future__ import annotations
 import hashlib
 from dataclasses import dataclass
 from pathlib import Path
+from typing import BinaryIO
 
 from aotc.errors import RuntimeFailure
+from aotc.lowering.plan import ExecutionPlan
 from aotc.packaging.elf_check import ElfReport, inspect_elf
 from aotc.packaging.link import CUBINS_SECTION
 from aotc.packaging.manifest import Manifest, parse_manifest
@@ -41,6 +43,12 @@ class PackagedModel:
     elf: ElfReport
     sizes: Sizes
 
+    def cubins(self, plan: ExecutionPlan) -> list[bytes]:
+        """The code for GPUs, in the order of the plan's cubins."""
+        offset, _ = self.elf.sections[CUBINS_SECTION]
+        with self.path.open("rb") as file:
+            return [_piece(file, offset + cubin.offset, cubin.size) for cubin in plan.cubins]
+
     def weights_digest(self) -> str:
         """SHA-256 of the weights, in the file or beside it, read in pieces. Raises RuntimeFailure where a file beside it is missing,
         of another build, or cut short."""
@@ -66,6 +74,11 @@ class PackagedModel:
         expected = {"plan": self.manifest.plan_sha256, "weights": self.manifest.weights_sha256}
         if wrong := [name for name in found if found[name] != expected[name]]:
             raise RuntimeFailure(f"{self.path}: the {' and the '.join(wrong)} changed since the file was built; copy or build it again")
+
+
+def _piece(file: BinaryIO, offset: int, size: int) -> bytes:
+    file.seek(offset)
+    return file.read(size)
 
 
 def _digest(path: Path, offset: int, left: int) -> str:

@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 import threading
 from functools import cache
 from pathlib import Path
 
 import numpy as np
+import onnx
 import onnxruntime
 import pytest
+from typer.testing import CliRunner
 
 import aotc
 from aotc import compiler
+from aotc.cli import app
 from aotc.compiler import BuildReport
 from aotc.errors import InvalidOption
+from aotc.lowering.cuda.cubin import architecture
 from aotc.lowering.plan import ExecutionPlan, StepKind
 from aotc.packaging.planfile import read_plan
 from aotc.packaging.reader import read_packaged
@@ -180,3 +185,36 @@ def test_file_for_a_board_that_the_cpu_runs(folder: Path, monkeypatch: pytest.Mo
     report = aotc.compile(NETWORKS["dense"][0](), target="jetson-orin", output=folder / "auto.so")
     outputs = emulate(report.output, [NETWORKS["dense"][1][0]["x"]], folder)
     assert_agrees(outputs["y"], expected("dense")[0][0], 1e-4)
+
+
+def test_several_gpus_and_what_the_commands_say(tmp_path: Path) -> None:
+    onnx.save(NETWORKS["dense"][0](), tmp_path / "m.onnx")
+    run = CliRunner()
+    arguments = [
+        "build",
+        str(tmp_path / "m.onnx"),
+        "--target",
+        "jetson-orin",
+        "--device",
+        "cuda",
+        "--sm",
+        "72,87",
+        "-o",
+        str(tmp_path / "m.so"),
+    ]
+    built = run.invoke(app, [*arguments, "--json"])
+    assert built.exit_code == 0, built.output
+    facts = json.loads(built.stdout)
+    assert facts["sm"] == [72, 87] and facts["functions_on_gpu"] == 2 and facts["functions_on_cpu"] == []
+    packaged = read_packaged(tmp_path / "m.so")
+    plan = read_plan(packaged.plan)
+    assert packaged.manifest.sm == (72, 87)
+    assert [architecture(code) for code in packaged.cubins(plan)] == [cubin.sm for cubin in plan.cubins] == [72, 87, 72, 87]
+    assert b"__global__" not in Path(tmp_path / "m.so").read_bytes()
+    told = json.loads(run.invoke(app, ["inspect", str(tmp_path / "m.so"), "--json"]).stdout)
+    assert [step["device"] for step in told["entry_points"][0]["steps"]] == ["cpu", "cuda", "cuda", "cpu"]
+    assert told["entry_points"][0]["launches"] == 2 and len(told["cuda_kernels"]) == 4
+    shown = run.invoke(app, ["inspect", str(tmp_path / "m.so"), "--steps", "--kernels"])
+    assert shown.exit_code == 0 and "sm_72, sm_87" in shown.output and "2 launches" in shown.output
+    refused = run.invoke(app, [*arguments[:-4], "--sm", "orin"])
+    assert refused.exit_code != 0 and "expected compute capabilities as numbers" in refused.output
