@@ -79,7 +79,8 @@ class _Winograd:
             self.count, self.wide, self.channels, self.blocks, self.block, self.panel, self.lanes, self.in_lanes
         )  # fmt: skip
         sums = work.choices.pick("tile", tiles_by_time(sizes, self.count, work.target))
-        self.group = work.choices.pick("tiles in a group", groups_by_time(sizes, sums, work.target))
+        fewest = sum(len(share.rows) * len(share.columns) * share.count for share in shares(self.rows, self.columns))
+        self.group = work.choices.pick("tiles in a group", groups_by_time(sizes, sums, fewest, work.target))
         self.groups = -(-self.count // self.group)
         self.alone = self.groups >= 3 * work.target.cores
         self.together = sums.blocks

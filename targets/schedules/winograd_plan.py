@@ -145,17 +145,20 @@ def tiles_by_time(of: Sizes, count: int, target: Target) -> list[Tile]:
     return [tile for _, tile in sorted(found, key=lambda pair: pair[0])]
 
 
-def groups_by_time(of: Sizes, sums: Tile, target: Target) -> list[int]:
-    """How many tiles make a group, by estimated time for reading: weights once a group, its inputs once for all blocks of a
-    register tile."""
+def groups_by_time(of: Sizes, sums: Tile, fewest: int, target: Target) -> list[int]:
+    """How many tiles make a group, by estimated time for the products, of which a single group has ``fewest``, and for reading:
+    weights once a group, its inputs once for all blocks of a register tile. Cores that get no task make it longer."""
     weights = 4 * of.wide**2 * of.channels * of.blocks * of.block
-    chunks = -(-of.count // sums.pixels)
+    chunks, pieces = -(-of.count // sums.pixels), of.blocks // sums.blocks
+    product = of.channels * of.blocks * of.block / of.lanes / target.multiply_adds
     found: dict[int, float] = {}
     for wanted in range(1, chunks + 1):
         share = -(-chunks // wanted)
         groups, v = -(-chunks // share), 4 * of.wide**2 * share * sums.pixels * of.channels
+        products = fewest if groups == 1 else groups * share * sums.pixels * of.wide**2
         again = (groups - 1) * weights / _bytes_a_cycle(weights, target)
-        found[share * sums.pixels] = again + groups * of.blocks / sums.blocks * v / _bytes_a_cycle(v, target)
+        time = products * product + again + groups * pieces * v / _bytes_a_cycle(v, target)
+        found[share * sums.pixels] = time * max(1.0, target.cores / (groups * pieces))
     return sorted(found, key=found.__getitem__)
 
 

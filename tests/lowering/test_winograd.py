@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
@@ -82,6 +84,15 @@ def test_epilogue_with_any_batch_and_any_ranges() -> None:
     results = [runner(*arrays, symbols={"n": 3}, workers=workers)[0] for workers in (1, 2, 5)]
     agrees(plain(results[0]), np.maximum(expected(x, w, padding) + b.reshape(1, 16, 1, 1) + r, 0))
     assert all(np.array_equal(results[0], result) for result in results[1:])
+
+
+@pytest.mark.parametrize("cores", [2, 4])
+@pytest.mark.parametrize("block", [8, 16])
+def test_every_core_has_a_task(cores: int, block: int) -> None:
+    """Also where all output channels fit the registers at once, so that they are one part."""
+    body, data, weight = conv(1, 64, 64, block, (56, 56), (1, 1, 1, 1), 4, 64 // block)
+    compiled = lower_function(function_of(body, data, weight), replace(targets.get("host"), cores=cores))
+    assert all(kernel.tasks >= cores for kernel in compiled.kernels)
 
 
 @pytest.mark.parametrize("tile", [2, 4])
