@@ -99,7 +99,21 @@ def test_gelu(arguments: np.ndarray) -> None:
     assert not result[arguments < -6].any()
 
 
-@pytest.mark.parametrize("name", CASES)
+def test_silu(arguments: np.ndarray) -> None:
+    """Where its result is a normal number, but for the last ones before 0."""
+    x = var("x", "float32", *arguments.shape)
+    function = function_of(ops.silu(x), x)
+    (result,) = Runner(function, lower_function(function, targets.get("host")))(arguments)
+    np.testing.assert_array_equal(np.isnan(result), np.isnan(arguments) | (arguments == -np.inf))
+    assert (result[arguments == np.inf] == np.inf).all() and not result[(arguments < -88.5) & np.isfinite(arguments)].any()
+    given = arguments[(arguments > -88.3) & np.isfinite(arguments)]
+    exact = given.astype(np.float64) * _sigmoid(given.astype(np.float64))
+    error = np.abs(result[(arguments > -88.3) & np.isfinite(arguments)] - exact) / np.spacing(np.abs(exact).astype(np.float32))
+    assert error[given >= -20].max() <= 4, f"{error[given >= -20].max()} ulp at {given[given >= -20][error[given >= -20].argmax()]!r}"
+    assert error.max() <= 7, f"{error.max()} ulp at {given[error.argmax()]!r}"
+
+
+@pytest.mark.parametrize("name", [*CASES, "silu", "gelu"])
 @pytest.mark.parametrize("target", ["x86-64-v3", "jetson-nano"])
 def test_no_call_per_lane(name: str, target: str) -> None:
     x = var("x", "float32", 64)

@@ -48,6 +48,7 @@ def _libm_sigmoid(x: Expr) -> Expr:
 
 
 sigmoid = _fast("sigmoid", _libm_sigmoid)
+silu = _fast("silu", lambda x: x * _libm_sigmoid(x))
 
 
 def _libm(name: str) -> Unary:
@@ -232,7 +233,7 @@ UNARY: dict[str, Unary] = {
     "relu": _relu,
     "softplus": _softplus,
     "softsign": lambda x, attrs: x / (_like(1, x) + tirx.abs(x)),
-    "silu": lambda x, attrs: x * sigmoid(x),
+    "silu": _plain(silu),
     "hard_swish": _hard_swish,
     "mish": lambda x, attrs: x * tanh(_softplus(x, attrs)),
     "gelu": _gelu,
