@@ -58,7 +58,7 @@ def _convert(function: Function, options: Options, weights: Weights) -> Function
     order = post_order(function.body)
     if not any(_is_convertible(node) for node in order):
         return function
-    converter = _Converter(options.channel_block, options.panel, weights)
+    converter = _Converter(options, weights)
     for node in order:
         converter.visit(node)
     return with_body(function, converter.plain(function.body))
@@ -84,8 +84,8 @@ def _is_depthwise(conv: Call) -> bool:
 class _Converter:
     """Holds each value of the old graph in the plain layout, in blocks, or both."""
 
-    def __init__(self, block: int, panel: int, weights: Weights) -> None:
-        self.block, self.panel = block, panel
+    def __init__(self, options: Options, weights: Weights) -> None:
+        self.block, self.panel, self.fill_input = options.channel_block, options.panel, options.fill_input
         self.weights = weights
         self.plains: dict[Expr, Expr] = {}
         self.blocks: dict[Expr, Blocked] = {}
@@ -143,13 +143,15 @@ class _Converter:
     # Operators ------------------------------------------------------------------------------------------------------
 
     def conv(self, node: Call) -> Blocked:
-        """The input of a first layer, of three channels, say, makes one block of three: no filling is computed."""
+        """The input of a first layer, of three channels, say, makes one block of three: no filling is computed, unless that makes
+        accesses of a power of two."""
         x, weight = node.args
         data = cast(np.ndarray, array_of(weight))
         depthwise = _is_depthwise(node)
         channels, outputs = data.shape[0] if depthwise else data.shape[1], data.shape[0]
         block = self.block
-        source = self.enter(x, block if depthwise or channels >= block else channels)
+        few = min(block, 1 << (channels - 1).bit_length()) if self.fill_input else channels
+        source = self.enter(x, block if depthwise or channels >= block else few)
         if depthwise:
             changed = self.weights.derive([weight], f"blocked{block}", lambda: _depthwise_weight(data, block))
         else:

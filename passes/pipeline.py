@@ -77,7 +77,7 @@ PIPELINE: tuple[Pass, ...] = (
     fuse_operators,
 )
 
-CPU_ONLY = frozenset({"fuse_attention", "convert_layout", "choose_winograd", "pack_weights"})
+CPU_ONLY = frozenset({"fuse_attention", "choose_winograd", "pack_weights"})
 """Passes whose operators and layouts are for the kernels of CPUs."""
 
 REQUIRED = frozenset({"number_iterations", "fuse_operators"})

@@ -17,10 +17,10 @@ from tests.passes.helpers import agree, check, module, operators, weight
 OPTIONS = Options(channel_block=4)
 
 
-def converted(before: Module, tolerance: float = 2e-5) -> list[str]:
+def converted(before: Module, tolerance: float = 2e-5, options: Options = OPTIONS) -> list[str]:
     """The operators after conversion, constants folded; the values are compared."""
     verify(before)
-    after = convert_layout(before, OPTIONS)
+    after = convert_layout(before, options)
     verify(after)
     agree(before, after, tolerance)
     return operators(eliminate_common(after, OPTIONS))
@@ -55,6 +55,16 @@ def test_text_of_one_convolution() -> None:
 def test_any_number_of_channels(channels: int, outputs: int) -> None:
     text = f"(%x: float32[2, {channels}, 5, 4]) {{\n %a = conv(%x, $w)\n %b = sigmoid(%a)\n %c = conv(%b, $v)\n return %c\n}}"
     converted(module(text, {"w": weight(outputs, channels, 2, 2), "v": weight(3, outputs, 1, 1)}))
+
+
+@pytest.mark.parametrize("channels", [2, 3, 5, 8])
+def test_channels_filled_up_to_a_power_of_two(channels: int) -> None:
+    text = f"(%x: float32[2, {channels}, 5, 4]) {{\n %a = conv(%x, $w)\n return %a\n}}"
+    before = module(text, {"w": weight(6, channels, 2, 2)})
+    options = Options(channel_block=8, fill_input=True)
+    converted(before, options=options)
+    transform = calls_of(convert_layout(before, options).main.body, ["layout_transform"])[0]
+    assert transform.attrs.block == 1 << (channels - 1).bit_length()  # type: ignore[attr-defined]
 
 
 @pytest.mark.parametrize("spatial", [(7,), (5, 4), (3, 4, 3)])

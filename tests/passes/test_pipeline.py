@@ -113,7 +113,8 @@ def test_unknown_and_required_passes_are_refused(monkeypatch: pytest.MonkeyPatch
 
 def test_options_follow_the_vectors_of_the_target() -> None:
     assert options_for(targets.get("x86-64-v3")).channel_block == 8
-    assert options_for(targets.get("jetson-orin")).channel_block == 4
+    assert options_for(targets.without_gpu(targets.get("jetson-orin"))).channel_block == 4
+    assert options_for(targets.get("jetson-orin")).channel_block == 8  # for its GPU
 
 
 def test_importing_the_folder_as_passes_is_refused() -> None:
