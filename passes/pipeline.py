@@ -29,6 +29,7 @@ from aotc.passes.fuse_operators import fuse_operators
 from aotc.passes.number_iterations import number_iterations
 from aotc.passes.options import Options, options_for
 from aotc.passes.pack_weights import pack_weights
+from aotc.passes.scale_weights import scale_weights
 from aotc.passes.simplify_algebra import simplify_algebra
 from aotc.passes.sink_constants import sink_constants
 from aotc.passes.sink_reshapes import sink_reshapes
@@ -65,6 +66,8 @@ PIPELINE: tuple[Pass, ...] = (
     eliminate_dead,
     # Layouts change types, so all that reads axes (norms, algebra) is done. Packing follows: dense layers keep plain x.
     convert_layout,
+    # Weights stand as kernels read them from here on.
+    scale_weights,
     # Only blocked convolutions have a Winograd form.
     choose_winograd,
     pack_weights,
