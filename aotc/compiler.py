@@ -32,7 +32,7 @@ from aotc.lowering.in_place import InPlace, choose_in_place
 from aotc.lowering.joined import choose_joined
 from aotc.lowering.placement import Placed, Placement, place_devices
 from aotc.lowering.planner import Lowered, Planned, make_plan
-from aotc.lowering.tuned import Tuned, read_tuning, selections
+from aotc.lowering.tuned import Algorithms, Tuned, read_tuning, selections
 from aotc.lowering.views import needs_kernel
 from aotc.ops.custom import CustomOperator
 from aotc.packaging.link import Linked, Parts, link
@@ -155,9 +155,11 @@ def compile(
 
 @dataclass(frozen=True)
 class _Build(Lowered):
-    """A module lowered for one target: what tuning chose for its functions, and where they run."""
+    """A module lowered for one target: what tuning chose for its functions and for how many convolutions another algorithm, and where
+    they run."""
 
     tuned: Mapping[Function, Selection]
+    algorithms: int
     placement: Placement
 
 
@@ -165,14 +167,15 @@ def _lower(
     module: Module, target: Target, skip: Sequence[str], jobs: int | None, clock: _Clock, count: _KernelCount, database: Mapping[str, Tuned]
 ) -> _Build:  # fmt: skip
     """The module optimised for a target, and the kernels of its functions: of the target's GPU, where it has one and it pays."""
-    optimised = clock("optimise", lambda: optimise(module, target, skip))
+    picked = Algorithms(database, target)
+    optimised = clock("optimise", lambda: optimise(module, target, skip, pick=picked))
     functions = primitive_functions(optimised)
     placement = place_devices(optimised) if target.gpu is not None else {}
     in_place = {f: index for f, index in choose_in_place(optimised).items() if not (f in placement and placement[f].on_device)}
     tuned = selections(database, functions, target) if target.gpu is None else {}
     kernels = clock("kernels", lambda: compile_kernels(functions, target, jobs, count, in_place, tuned, placement))
     found = {f: Placed(kernels[f].on_device, placement[f].reason or kernels[f].not_on_cuda) for f in functions if f in placement}
-    return _Build(optimised, kernels, in_place, tuned, found)
+    return _Build(optimised, kernels, in_place, tuned, len(picked.other), found)
 
 
 def imported(model: Any, alone: EntryPoint, states: Mapping[str, str], operators: Sequence[CustomOperator]) -> Module:
@@ -283,7 +286,7 @@ def _spill_notes(kernels: Iterable[CudaKernel]) -> tuple[str, ...]:
 
 
 def _tuning_notes(path: str | os.PathLike[str] | None, builds: Sequence[_Build]) -> tuple[str, ...]:
-    if path is None or any(build.tuned for build in builds):
+    if path is None or any(build.tuned or build.algorithms for build in builds):
         return ()
     return (f"{path} has nothing better for this model on this target: all kernels are the untuned ones (`aotc tune` measures them)",)
 

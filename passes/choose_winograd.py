@@ -3,6 +3,7 @@
 The estimate is in processor cycles of one core and counts what the machine must do: multiply-adds at the rate of its vectors,
 loads, stores and additions of the transforms, and weights that come from memory, of which Winograd has more (4 times as many
 with tiles of 4). So few channels and small maps stay as they are: there transforms or weights cost more than is saved.
+``options.pick`` may choose otherwise, as tuning does.
 """
 
 from __future__ import annotations
@@ -30,6 +31,9 @@ FEW_TILES = 6
 """Fewer tiles of an image than a register tile usually has."""
 MARGIN = 0.9
 """Winograd's estimate must be less than this part of the direct one."""
+DIRECT = "direct"
+WINOGRAD = {f"winograd {tile}": tile for tile in TILES}
+"""The tile of each of Winograd's algorithms by its name."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,11 +52,12 @@ def choose_winograd(module: Module, options: Options) -> Module:
     share weights change together or not at all, so that the weights stay shared."""
     if options.target is None:
         return module
-    layers: dict[Expr, list[Layer | None]] = {}
+    uses: dict[Expr, list[Call]] = {}
     for node in post_order(*(function.body for function in all_functions(module))):
         if ops.conv.is_call(node):
-            layers.setdefault(cast(Call, node).args[1], []).append(_layer(node))
-    tiles = {weight: choose_tile(uses, options.target) for weight, uses in layers.items()}
+            uses.setdefault(cast(Call, node).args[1], []).append(cast(Call, node))
+    offered = {weight: algorithms([_layer(call) for call in calls], options.target) for weight, calls in uses.items()}
+    tiles = {weight: WINOGRAD.get(options.pick(uses[weight][0], names)) for weight, names in offered.items() if names}
     target, weights = options.target, Weights(module)
     return rewrite_module(module, lambda node: _chosen(node, tiles, target, weights))
 
@@ -99,15 +104,14 @@ def _layer(node: Expr) -> Layer | None:
     return Layer(rows, columns, weight.shape[1] * weight.shape[4], weight.shape[0] * weight.shape[5], batch)
 
 
-def choose_tile(uses: Sequence[Layer | None], target: Target) -> int | None:
-    """The tile of least estimated time for the layers that use one weight, or ``None`` where no tile is better than direct sums
-    or a use has no Winograd form."""
+def algorithms(uses: Sequence[Layer | None], target: Target) -> list[str]:
+    """What can compute the layers that use one weight, in the order of estimated time; nothing where a use has no Winograd form."""
     layers = [layer for layer in uses if layer is not None and min(layer.rows, layer.columns, layer.batch) > 0]
     if not layers or len(layers) < len(uses):
-        return None
-    found = {tile: sum(winograd_cycles(layer, tile, target) for layer in layers) for tile in TILES}
-    best = min(TILES, key=found.__getitem__)
-    return best if found[best] < MARGIN * sum(direct_cycles(layer, target) for layer in layers) else None
+        return []
+    found = {DIRECT: MARGIN * sum(direct_cycles(layer, target) for layer in layers)}
+    found |= {name: sum(winograd_cycles(layer, tile, target) for layer in layers) for name, tile in WINOGRAD.items()}
+    return sorted(found, key=found.__getitem__)
 
 
 def direct_cycles(layer: Layer, target: Target) -> float:

@@ -2,9 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+from aotc.ir.expr import Call
 from aotc.targets.base import Target
+
+Pick = Callable[[Call, Sequence[str]], str]
+"""Which of several algorithms computes a call, of those offered in the order of their estimated time."""
+
+
+def first(node: Call, algorithms: Sequence[str]) -> str:
+    """What is estimated to be the fastest."""
+    return algorithms[0]
 
 
 @dataclass(frozen=True)
@@ -14,7 +24,7 @@ class Options:
     ``target`` is the machine with whose numbers times are estimated, ``None`` for no estimates. ``skip`` names passes to leave
     out; ``verify`` checks the module after each pass; without ``fuse`` each call is a kernel of its own. ``panel`` is the number
     of output blocks of a convolution whose weights stand together, at most. ``fill_input`` says whether a first layer's few channels
-    are filled up to a power of two, so that a pixel's are one access."""
+    are filled up to a power of two, so that a pixel's are one access. ``pick`` chooses the algorithm of a call that has several."""
 
     channel_block: int = 8
     dense_block: int = 16
@@ -25,13 +35,14 @@ class Options:
     fuse: bool = True
     panel: int = 1
     fill_input: bool = False
+    pick: Pick = first
 
 
 GPU_CHANNELS = 8
 """Channels that stand together for a GPU: 16 bytes of halves, which is what its threads move at once."""
 
 
-def options_for(target: Target, skip: frozenset[str] = frozenset(), verify: bool = False) -> Options:
+def options_for(target: Target, skip: frozenset[str] = frozenset(), verify: bool = False, pick: Pick = first) -> Options:
     """The options that suit a target: a channel block of one vector; dense blocks of two vectors, so that each element of x
     that is loaded is used twice; recurrent blocks of one, which has several gates, or of four short ones: what a step reads then
     lies side by side, and loads go in pairs; panels of the blocks in a register tile. For a GPU, blocks that its threads move."""
@@ -39,4 +50,4 @@ def options_for(target: Target, skip: frozenset[str] = frozenset(), verify: bool
         return Options(GPU_CHANNELS, target=target, skip=skip, verify=verify, fill_input=True)
     lanes = target.lanes("float32")
     panel = 4 if target.vector_registers >= 32 else 2
-    return Options(lanes, max(8, 2 * lanes), lanes if lanes >= 8 else 4 * lanes, target, skip, verify, panel=panel)
+    return Options(lanes, max(8, 2 * lanes), lanes if lanes >= 8 else 4 * lanes, target, skip, verify, panel=panel, pick=pick)

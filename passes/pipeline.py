@@ -27,7 +27,7 @@ from aotc.passes.fold_constants import fold_constants
 from aotc.passes.fuse_attention import fuse_attention
 from aotc.passes.fuse_operators import fuse_operators
 from aotc.passes.number_iterations import number_iterations
-from aotc.passes.options import Options, options_for
+from aotc.passes.options import Options, Pick, first, options_for
 from aotc.passes.pack_weights import pack_weights
 from aotc.passes.scale_weights import scale_weights
 from aotc.passes.simplify_algebra import simplify_algebra
@@ -89,9 +89,9 @@ REQUIRED = frozenset({"number_iterations", "fuse_operators"})
 PASSES: dict[str, Pass] = {run.__name__: run for run in PIPELINE}
 
 
-def optimise(module: Module, target: Target, skip: Sequence[str] = (), check: bool = False) -> Module:
+def optimise(module: Module, target: Target, skip: Sequence[str] = (), check: bool = False, pick: Pick = first) -> Module:
     """The whole pipeline for ``target``, its GPU if it has one, without the passes named in ``skip``; ``check`` verifies after
-    each pass.
+    each pass; ``pick`` chooses between algorithms.
 
     Raises InvalidOption for a pass that is unknown or required.
     """
@@ -100,7 +100,7 @@ def optimise(module: Module, target: Target, skip: Sequence[str] = (), check: bo
             choices = ", ".join(sorted(set(PASSES) - REQUIRED))
             raise InvalidOption(f"the pass {name!r} cannot be left out; these can: {choices}")
     left_out = frozenset(skip) | (CPU_ONLY if target.gpu is not None else frozenset())
-    return run_passes(module, PIPELINE, options_for(target, left_out, check or knobs.VERIFY.get()))
+    return run_passes(module, PIPELINE, options_for(target, left_out, check or knobs.VERIFY.get(), pick))
 
 
 def run_passes(module: Module, passes: Sequence[Pass], options: Options) -> Module:

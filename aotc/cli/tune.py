@@ -54,6 +54,14 @@ def tune(
     sizes: Annotated[
         list[str] | None, typer.Option("--size", metavar="NAME=N", help="Size to tune for of a dim that only a run tells. Repeat for more.")
     ] = None,
+    search: Annotated[
+        str,
+        typer.Option(
+            "--search",
+            metavar="KIND",
+            help="templates: what schedules of aotc offer. metaschedule: TVM's own search, for all layers, after that and beside what it found.",
+        ),
+    ] = "templates",
     again: Annotated[bool, typer.Option("--again", help="Measure layers anew that the file has already.")] = False,
     whole: Annotated[
         bool,
@@ -99,7 +107,7 @@ def tune(
         try:
             report = tune(
                 wanted, targets.get(target, jetpack), output, boards=boards or [], effort=Effort(trials, seconds, threads),
-                sizes=_sizes(sizes), again=again, network=whole, jobs=jobs, tell=display.tell, found=display.found, stage=display.stage,
+                sizes=_sizes(sizes), search=search, again=again, network=whole, jobs=jobs, tell=display.tell, found=display.found, stage=display.stage,
             )  # fmt: skip
         except KeyboardInterrupt:
             error_console.print(f"ended; {output} has what was found: the same command goes on from there", highlight=False)
@@ -109,9 +117,9 @@ def tune(
     else:
         _print(report)
     if report.left:
-        names = ", ".join(layer.name for layer in report.left[:3])
+        names = ", ".join(job.name for job in report.left[:3])
         raise RuntimeFailure(
-            f"{len(report.left)} of {len(report.layers)} layers were not measured ({names}{', ...' if len(report.left) > 3 else ''}), since every "
+            f"{len(report.left)} layers were not measured ({names}{', ...' if len(report.left) > 3 else ''}), since every "
             f"board was lost: {'; '.join(report.lost)}. {output} has what was found: the same command goes on from there"
         )
 
@@ -155,15 +163,15 @@ class _Display:
     def stage(self, text: str) -> None:
         self.progress.update(self.task, description=text)
 
-    def found(self, layers: int, known: int) -> None:
-        self.progress.update(self.task, description="tuning", total=layers, completed=known)
-        if not self.quiet:
+    def found(self, what: str, count: int, known: int) -> None:
+        self.progress.update(self.task, description="tuning", total=count, completed=known)
+        if not self.quiet and count:
             rest = f", {known} of them known already" if known else ""
-            error_console.print(f"{layers} layers have a choice{rest}", highlight=False, soft_wrap=True)
+            error_console.print(f"{count} {what}{rest}", highlight=False, soft_wrap=True)
 
     def tell(self, event: Event) -> None:
         if event.kind == "start":
-            self.running[event.board] = _short(event.layer)
+            self.running[event.board] = _short(event.job.name)
         else:
             self.running.pop(event.board, None)
             self.progress.advance(self.task, event.kind != "lost")
@@ -172,12 +180,12 @@ class _Display:
             return
         text = _found(event.entry) if event.entry is not None else f"[yellow]{event.kind}[/]: {event.message}"
         where = "" if event.board == "this machine" else f" on {event.board}"
-        error_console.print(f"  {_short(event.layer)}{where}: {text}", highlight=False, soft_wrap=True)
+        error_console.print(f"  {_short(event.job.name)}{where}: {text}", highlight=False, soft_wrap=True)
 
 
-def _short(layer: Layer) -> str:
+def _short(name: str) -> str:
     """The name of the first of the nodes that were fused; the operators tell the others."""
-    return layer.name.split(" + ")[0]
+    return name.split(" + ")[0]
 
 
 def _found(entry: Tuned) -> str:
@@ -187,7 +195,7 @@ def _found(entry: Tuned) -> str:
 
 
 def selection_text(selection: Any) -> str:
-    return ", ".join(f"{name} {option}" for name, option in selection.items())
+    return ", ".join(f"{name} {option}" if len(option) < 40 else f"a {name}" for name, option in selection.items())
 
 
 def tune_facts(report: Report) -> dict[str, Any]:
@@ -214,6 +222,8 @@ def tune_facts(report: Report) -> dict[str, Any]:
 def _layer_facts(layer: Layer, report: Report) -> dict[str, Any]:
     entry = report.entries.get(layer.key)
     facts: dict[str, Any] = {"name": layer.name, "label": layer.label, "calls": layer.calls, "key": layer.key}
+    if layer.key in report.algorithms:
+        facts["algorithm"] = report.algorithms[layer.key]
     if layer.key in report.failed:
         facts["failed"] = report.failed[layer.key]
     if entry is not None:
@@ -251,12 +261,13 @@ def _print(report: Report) -> None:
 
 def _row(layer: Layer, report: Report) -> list[str]:
     facts = _layer_facts(layer, report)
-    head = [_short(layer), layer.label, str(layer.calls)]
+    head = [_short(layer.name), layer.label, str(layer.calls)]
     if "failed" in facts:
         return [*head, "", "", "", f"failed: {facts['failed']}"]
     if "selection" not in facts:
         return [*head, "", "", "", "not measured"]
-    choice = selection_text(facts["selection"]) or ("untuned: the other was slower in the model" if facts["reverted"] else "untuned")
+    told = [text for text in (facts.get("algorithm"), selection_text(facts["selection"])) if text]
+    choice = ", ".join(told) or ("untuned: the other was slower in the model" if facts["reverted"] else "untuned")
     before, after = facts.get("untuned_us", facts["alone_untuned_us"]), facts.get("tuned_us", facts["alone_tuned_us"])
     ratio = facts.get("ratio", after / before if before else 1.0)
     return [*head, f"{before:.1f}", f"{after:.1f}", f"{ratio:.3f}", choice]

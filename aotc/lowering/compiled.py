@@ -12,6 +12,9 @@ Selection = Mapping[str, str]
 """What a schedule shall take where it has a choice: the text of an option by the name of the choice. Without an entry it takes
 its first option."""
 
+TRACE = "trace"
+"""The choice of a function that is scheduled by a trace of MetaSchedule instead of by a schedule of ours."""
+
 Operand = tuple[str, int]
 """A kernel's pointer parameter: ``input``, ``scratch`` or ``output`` and its number in the function's parameters, its
 scratch tensors or its flattened results."""

@@ -15,7 +15,7 @@ from aotc.ir.expr import Call, Function
 from aotc.ir.types import flatten
 from aotc.ir.visitor import post_order
 from aotc.lowering.bits import over_bits
-from aotc.lowering.compiled import CompiledFunction, Selection
+from aotc.lowering.compiled import TRACE, CompiledFunction, Selection
 from aotc.lowering.extremes import with_extremes
 from aotc.lowering.identity import function_flops, function_key, function_label
 from aotc.lowering.scope import INT32_MAX, DimScope
@@ -62,6 +62,11 @@ def scheduled_function(function: Function, target: Target, scope: DimScope, choi
     choices = choices or Choices()
     anchor = anchor_of(function)
     graph = tensor_graph(function, scope)
+    if TRACE in choices.selection:
+        from aotc.lowering.meta_schedule import replayed
+
+        if (found := replayed(graph.prim_func(with_dims=True), choices.selection[TRACE])) is not None:
+            return without_dims(found)
     for direct in DIRECT.get(anchor.op.name, ()):
         written = direct(DirectWork(graph, scope, target, function, anchor, asked := Choices(choices.selection)))
         if written is not None:

@@ -2,7 +2,8 @@
 
 A file of JSON lines, one a function, in the order of their keys: small, readable, and merged by putting files together. A key is
 a digest of the function's text and of what kernels depend on in the machine, so that an entry serves every model which holds the
-function. A build reads a database only where it is told to: it is an input of the build like the model.
+function. A convolution that has several algorithms has an entry of its own: which one it is. A build reads a database only where
+it is told to: it is an input of the build like the model.
 """
 
 from __future__ import annotations
@@ -12,19 +13,23 @@ import hashlib
 import json
 import os
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeGuard
 
 from aotc.errors import BuildError, InvalidOption
-from aotc.ir.expr import Function
+from aotc.ir.expr import Call, Function, Var
 from aotc.ir.types import flatten
-from aotc.lowering.compiled import CompiledFunction, Selection
+from aotc.lowering.compiled import Selection
 from aotc.lowering.identity import function_text
 from aotc.targets import Target
 
 _NO_MATTER = {"name": "", "description": "", "glibc": (0, 0), "jetpacks": (), "jetpack": None, "gpu": None}
 """Fields of a target that kernels do not depend on."""
+
+
+TEMPLATES, TRACES = "templates", "metaschedule"
+"""Searches: among what schedules offer, and by MetaSchedule."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +38,7 @@ class Tuned:
 
     ``label``, ``shapes`` and ``machine`` are for readers. ``offered`` is a digest of the choices that there were: of an entry made
     when there were others, only what is still offered counts, and the function may be tuned again. Times are the medians of
-    one run in microseconds, with ``threads`` threads, of ``trials`` candidates.
+    one run in microseconds, with ``threads`` threads, of ``trials`` candidates that ``search`` proposed.
     """
 
     key: str
@@ -46,6 +51,7 @@ class Tuned:
     threads: int
     untuned_us: float
     tuned_us: float
+    search: str = TEMPLATES
 
 
 def tuning_key(function: Function, target: Target) -> str:
@@ -54,8 +60,16 @@ def tuning_key(function: Function, target: Target) -> str:
     return hashlib.sha256(f"{function_text(function)}\n{machine!r}".encode()).hexdigest()[:32]
 
 
-def offered_digest(compiled: CompiledFunction) -> str:
-    return hashlib.sha256(json.dumps(compiled.choices).encode()).hexdigest()[:12]
+def algorithm_key(node: Call, target: Target) -> str:
+    """What an entry is kept under that tells the algorithm of a call."""
+    params = tuple(Var(f"p{number}", arg.type) for number, arg in enumerate(node.args))
+    alone = Function(params, dataclasses.replace(node, args=params), primitive=True)
+    return hashlib.sha256(f"algorithm {tuning_key(alone, target)}".encode()).hexdigest()[:32]
+
+
+def offered_digest(choices: Sequence[tuple[str, Sequence[str]]]) -> str:
+    """``choices`` as in a ``CompiledFunction``."""
+    return hashlib.sha256(json.dumps(choices).encode()).hexdigest()[:12]
 
 
 def shapes_text(function: Function) -> str:
@@ -70,6 +84,36 @@ def selections(database: Mapping[str, Tuned], functions: Iterable[Function], tar
         return {}
     found = {function: database.get(tuning_key(function, target)) for function in functions}
     return {function: entry.selection for function, entry in found.items() if entry is not None and entry.selection}
+
+
+def is_known(entry: Tuned | None, choices: Sequence[tuple[str, Sequence[str]]], search: str = TEMPLATES) -> TypeGuard[Tuned]:
+    """Whether an entry says all that a search finds about a function with ``choices``."""
+    return entry is not None and entry.offered == offered_digest(choices) and search in (TEMPLATES, entry.search)
+
+
+ALGORITHM = "algorithm"
+"""The name of the choice of an entry under ``algorithm_key``."""
+
+
+@dataclass(slots=True)
+class Algorithms:
+    """Chooses algorithms for the passes, as a database says. ``asked`` fills up with what was asked about, by key: the first call and
+    what was offered for it; ``other`` with the keys of calls for which the database has another than the first, by their names."""
+
+    database: Mapping[str, Tuned]
+    target: Target
+    asked: dict[str, tuple[Call, tuple[str, ...]]] = field(default_factory=dict)
+    other: dict[str, str] = field(default_factory=dict)
+
+    def __call__(self, node: Call, algorithms: Sequence[str]) -> str:
+        key = algorithm_key(node, self.target)
+        self.asked.setdefault(key, (node, tuple(algorithms)))
+        entry = self.database.get(key)
+        chosen = entry.selection.get(ALGORITHM) if entry is not None else None
+        if chosen is None or chosen not in algorithms or chosen == algorithms[0]:
+            return algorithms[0]
+        self.other[node.origin] = key
+        return chosen
 
 
 def read_tuning(path: str | os.PathLike[str]) -> dict[str, Tuned]:
@@ -112,6 +156,7 @@ def _entry(line: str, place: str) -> Tuned:
     except ValueError as error:
         raise InvalidOption(f"{place}: this is no JSON ({error}); expected a line that `aotc tune` wrote: take it out") from error
     names = {field.name for field in dataclasses.fields(Tuned)}
+    values = {"search": TEMPLATES, **values} if isinstance(values, dict) else values
     if not isinstance(values, dict) or not names <= set(values):
         missing = sorted(names - set(values)) if isinstance(values, dict) else ["an object"]
         raise InvalidOption(f"{place}: {', '.join(missing)} is missing; expected a line that `aotc tune` wrote: take it out")

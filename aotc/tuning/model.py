@@ -9,13 +9,13 @@ from typing import cast
 from aotc.compiler import primitive_functions
 from aotc.errors import InvalidOption
 from aotc.ir.dims import evaluate, symbols_of
-from aotc.ir.expr import Call, Constant, Expr, Function, Module, Parameter
+from aotc.ir.expr import Call, Constant, Function, Module, Parameter
 from aotc.ir.types import TensorType, flatten
 from aotc.ir.visitor import all_functions, post_order
 from aotc.lowering.compiled import CompiledFunction
 from aotc.lowering.identity import function_label, is_custom
 from aotc.lowering.tuned import tuning_key
-from aotc.lowering.views import needs_kernel, resolve_view
+from aotc.lowering.views import needs_kernel
 from aotc.targets import Target
 from aotc.tuning.board import MAXIMUM_RANK
 from aotc.tuning.candidates import Layer
@@ -26,11 +26,13 @@ SWEEP_LIMIT = 64 << 20
 
 @dataclass(frozen=True, slots=True)
 class Sized:
-    """A model at the sizes it is tuned for: the calls of its fused functions in the order in which they stand."""
+    """A model at the sizes it is tuned for: the calls of its fused functions in the order in which they stand, and the bytes that one
+    run touches."""
 
     module: Module
     sizes: Mapping[str, int]
     calls: tuple[Call, ...]
+    bytes: int
 
     @property
     def functions(self) -> list[Function]:
@@ -56,19 +58,19 @@ def sized(module: Module, sizes: Mapping[str, int]) -> Sized:
         if size < known[name].lower or (upper is not None and size > upper):
             raise InvalidOption(f"--size {name}={size} is out of bounds: it is from {known[name].lower} to {upper or 'any number'}")
     nodes = [node for function in all_functions(module) for node in post_order(function.body)]
-    return Sized(module, sizes, tuple(cast(Call, node) for node in nodes if needs_kernel(node)))
+    calls = tuple(cast(Call, node) for node in nodes if needs_kernel(node))
+    return Sized(module, sizes, calls, _bytes_of_model(calls, sizes))
 
 
-def layers(model: Sized, compiled: Mapping[Function, CompiledFunction], target: Target) -> list[Layer]:
-    """The functions with a choice, each once, in the order of their arithmetic. Left out are those whose sizes only a run tells."""
+def layers(model: Sized, compiled: Mapping[Function, CompiledFunction], target: Target, all_of_them: bool = False) -> list[Layer]:
+    """The functions with a choice, or ``all_of_them``, each once, in the order of their arithmetic. Left out are those whose sizes only
+    a run tells."""
     groups: dict[str, list[Call]] = {}
     for node in model.calls:
         function = cast(Function, node.op)
-        if function in compiled and compiled[function].choices and _measurable(function, model.sizes):
+        if function in compiled and (all_of_them or compiled[function].choices) and _measurable(function, model.sizes):
             groups.setdefault(tuning_key(function, target), []).append(node)
-    total = _bytes_of_model(model)
-    found = [_layer(key, calls, model, total) for key, calls in groups.items()]
-    return sorted(found, key=lambda layer: -layer.flops)
+    return sorted((layer_of(calls, model, target) for calls in groups.values()), key=lambda layer: -layer.flops)
 
 
 def _measurable(function: Function, sizes: Mapping[str, int]) -> bool:
@@ -77,25 +79,21 @@ def _measurable(function: Function, sizes: Mapping[str, int]) -> bool:
     return known and not is_custom(function) and all(isinstance(param.type, TensorType) for param in function.params)
 
 
-def _layer(key: str, calls: Sequence[Call], model: Sized, total: int) -> Layer:
+def layer_of(calls: Sequence[Call], model: Sized, target: Target) -> Layer:
+    """The layer that some calls of equal functions are."""
     function, first = cast(Function, calls[0].op), calls[0]
     own = sum(_bytes(tensor, model.sizes) for value in (*function.params, function.body) for tensor in flatten(value.type))
     name = first.origin or function.origin or function_label(function)
-    fresh = tuple(not is_weight(arg) for arg in first.args)
-    return Layer(key, name, function_label(function), function, len(calls), fresh, model.sizes, min(max(0, total - own), SWEEP_LIMIT))
+    sweep = min(max(0, model.bytes - own), SWEEP_LIMIT)
+    return Layer(tuning_key(function, target), name, function_label(function), first, len(calls), model.sizes, sweep)
 
 
-def is_weight(argument: Expr) -> bool:
-    """Whether an argument of a call lies in the file, or is a part of what does."""
-    return isinstance(resolve_view(argument)[0], (Constant, Parameter))
-
-
-def _bytes_of_model(model: Sized) -> int:
+def _bytes_of_model(calls: Sequence[Call], sizes: Mapping[str, int]) -> int:
     """What one run touches: each weight once, each result of a kernel once."""
-    weights = {id(arg): arg for node in model.calls for arg in node.args if isinstance(arg, (Constant, Parameter))}
-    results = [tensor for node in model.calls for tensor in flatten(node.type)]
-    known = [tensor for tensor in results if symbols_of(*tensor.shape).keys() <= model.sizes.keys()]
-    return sum(weight.data.nbytes for weight in weights.values()) + sum(_bytes(tensor, model.sizes) for tensor in known)
+    weights = {id(arg): arg for node in calls for arg in node.args if isinstance(arg, (Constant, Parameter))}
+    results = [tensor for node in calls for tensor in flatten(node.type)]
+    known = [tensor for tensor in results if symbols_of(*tensor.shape).keys() <= sizes.keys()]
+    return sum(weight.data.nbytes for weight in weights.values()) + sum(_bytes(tensor, sizes) for tensor in known)
 
 
 def _bytes(tensor: TensorType, sizes: Mapping[str, int]) -> int:

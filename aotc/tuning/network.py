@@ -10,6 +10,7 @@ import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import cast
 
 import numpy as np
 
@@ -23,8 +24,8 @@ from aotc.lowering.planner import Planned, make_plan
 from aotc.lowering.tuned import Tuned, selections, tuning_key
 from aotc.targets import Target
 from aotc.tuning.board import Board, Input, Request
+from aotc.tuning.measure import RUN_LIMIT
 from aotc.tuning.model import Sized
-from aotc.tuning.search import RUN_LIMIT
 from aotc.tuning.verdict import Ratio, paired_ratio
 
 TUNED = " (tuned)"
@@ -41,27 +42,43 @@ class Comparison:
 
 
 def compare(
-    model: Sized, entries: Mapping[str, Tuned], target: Target, board: Board, seconds: float, threads: int = 1, jobs: int | None = None
-) -> list[Comparison]:
-    """Each entry point of the model, untuned beside tuned. Raises BuildError, BoardLost, or CandidateFailed where it cannot run there."""
-    module, copies = _doubled(model.module)
+    untuned: Sized, tuned: Sized, entries: Mapping[str, Tuned], target: Target, board: Board, seconds: float, threads: int = 1,
+    jobs: int | None = None,
+) -> list[Comparison]:  # fmt: skip
+    """Each entry point of the model, ``untuned`` and ``tuned``, which may have other algorithms. Raises BuildError, BoardLost, or
+    CandidateFailed where it cannot run there."""
+    module, copies = _doubled(untuned.module, tuned.module)
     functions = primitive_functions(module)
     chosen = selections(entries, [function for function in functions if function in copies], target)
     in_place = choose_in_place(module)
     kernels = compile_kernels(functions, target, jobs, lambda done, total, label: None, in_place, chosen)
     planned = make_plan(module, kernels, in_place)
-    keys = {kernel.symbol: tuning_key(function, target) for function in functions for kernel in kernels[function].kernels}
+    counterparts = _counterparts(untuned, tuned, target)
+    keys = {
+        kernel.symbol: key if function in copies else counterparts.get(key, key)
+        for function in functions
+        for key in [tuning_key(function, target)]
+        for kernel in kernels[function].kernels
+    }
     with tempfile.TemporaryDirectory(prefix="aotc-tune-") as folder:
         path = Path(folder) / "model.so"
         package(planned, kernels.values(), target, path, {}, "fp32", None)
         board.send_file(path)
     count = len(planned.plan.entry_points) // 2
-    return [_compare(planned, keys, place, count, model, board, seconds / count, threads) for place in range(count)]
+    return [_compare(planned, keys, place, count, tuned, board, seconds / count, threads) for place in range(count)]
 
 
-def _doubled(module: Module) -> tuple[Module, set[Function]]:
-    """The module with each entry point a second time over functions of its own, and these functions."""
-    plain = {name: function for name, function in module.functions.items() if name not in module.versions}
+def _counterparts(untuned: Sized, tuned: Sized, target: Target) -> dict[str, str]:
+    """The keys of tuned functions by those of the untuned functions in whose place they stand: algorithms differ, calls do not."""
+    if len(untuned.calls) != len(tuned.calls):
+        return {}
+    pairs = {(cast(Function, one.op), cast(Function, other.op)) for one, other in zip(untuned.calls, tuned.calls, strict=True)}
+    return {tuning_key(one, target): tuning_key(other, target) for one, other in pairs}
+
+
+def _doubled(untuned: Module, tuned: Module) -> tuple[Module, set[Function]]:
+    """A module with the entry points of both, those that are tuned over functions of their own, and these functions."""
+    plain = {name: function for name, function in untuned.functions.items() if name not in untuned.versions}
     copies: dict[Function, Function] = {}
 
     def again(node: Expr) -> Expr | None:
@@ -69,11 +86,13 @@ def _doubled(module: Module) -> tuple[Module, set[Function]]:
             return None
         return replace(node, op=copies.setdefault(node.op, replace(node.op)))
 
-    alone = Module(plain, {name: module.output_names[name] for name in plain}, {}, module.states)
+    names = {name: untuned.output_names[name] for name in plain}
+    alone = Module({name: tuned.functions[name] for name in plain}, names, {}, tuned.states)
     second = map_functions(alone, lambda function: rewrite_body(function, again))
     functions = {**plain, **{name + TUNED: function for name, function in second.functions.items()}}
-    names = {**alone.output_names, **{name + TUNED: outputs for name, outputs in alone.output_names.items()}}
-    return Module(functions, names, {}, module.states), set(copies.values())
+    return Module(functions, {**names, **{name + TUNED: outputs for name, outputs in names.items()}}, {}, untuned.states), set(
+        copies.values()
+    )
 
 
 def _compare(

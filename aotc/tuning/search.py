@@ -1,4 +1,4 @@
-"""The search for one function: from the untuned choice to its neighbours, in the order of their estimated time, as measured.
+"""The search for one function: from the untuned choice to others, as measured.
 
 Candidates are screened in small batches, each beside the untuned choice. The best few then run once more, longer and on fresh
 times, so that luck in the screening counts for nothing; only what is faster there with confidence takes the untuned choice's place.
@@ -6,27 +6,22 @@ times, so that luck in the screening counts for nothing; only what is faster the
 
 from __future__ import annotations
 
-import contextlib
-import tempfile
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Protocol
 
 import numpy as np
 
-from aotc.errors import RuntimeFailure
 from aotc.lowering.compiled import CompiledFunction, Selection
-from aotc.lowering.tuned import Tuned, offered_digest, shapes_text
-from aotc.tuning.board import Board, CandidateFailed, Request, Timing
+from aotc.lowering.tuned import TEMPLATES, Tuned, offered_digest, shapes_text
+from aotc.tuning.board import Board, Timing
 from aotc.tuning.candidates import Compiler, Layer, candidate_file
+from aotc.tuning.measure import Bench, Candidate
 from aotc.tuning.verdict import paired_ratio
 
 BATCH = 8
 FINALISTS = 3
-PATIENCE = 2
-"""Batches without a better candidate after which a function is left alone."""
-RUN_LIMIT = 60.0
-"""Seconds beyond its budget after which a measurement is killed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,70 +33,79 @@ class Effort:
     threads: int = 1
 
 
-@dataclass(slots=True)
-class Candidate:
-    selection: dict[str, str]
-    compiled: CompiledFunction
-    ratio: float = float("inf")
-    failed: str = ""
+class Proposals(Protocol):
+    """Where candidates come from."""
+
+    name: str
+    """As the database says it."""
+    patience: int
+    """Batches without a better candidate after which a function is left alone."""
+
+    def propose(self, best: Candidate, count: int) -> Sequence[Selection]:
+        """At most ``count`` selections that were not proposed before; none at the end."""
+
+    def learn(self, batch: Sequence[Candidate]) -> None:
+        """What the last ones turned out to be."""
 
 
 @dataclass(slots=True)
 class Search:
-    """The state of one function's search on one board."""
+    """The state of one function's search on one board. ``known``: a choice that was found earlier, to be beaten as well."""
 
     layer: Layer
     untuned: CompiledFunction
     compiler: Compiler
     board: Board
     effort: Effort
+    proposals: Proposals
+    known: Selection | None = None
     tried: list[Candidate] = field(default_factory=list)
-    seen: set[tuple[tuple[str, str], ...]] = field(default_factory=lambda: {()})
-    rounds: int = 0
 
     def run(self) -> Tuned:
         """What is best. Raises BoardLost where the board is lost, RuntimeFailure where the untuned function itself cannot be measured."""
-        best = Candidate({}, self.untuned, 1.0)
-        idle, batches = 0, max(1, -(-self.effort.trials // BATCH))
-        while idle < PATIENCE and (batch := self._next_batch(best)):
-            self._screen(batch, self.effort.seconds / 2 / batches)
+        best, idle = self._first, 0
+        batches = max(1, -(-self.effort.trials // BATCH))
+        while idle < self.proposals.patience and (batch := self._next_batch(best)):
+            self._bench.screen([self._first, *batch], rounds=16, minimum=3, seconds=self.effort.seconds / 2 / batches)
+            self.proposals.learn(batch)
             winner = min(batch, key=lambda candidate: candidate.ratio)
             idle += winner.ratio >= best.ratio
             best = min(best, winner, key=lambda candidate: candidate.ratio)
         return self._decide()
 
+    @property
+    def _first(self) -> Candidate:
+        return Candidate({}, self.untuned, 1.0)
+
+    @property
+    def _bench(self) -> Bench:
+        layer = self.layer
+        return Bench(self.board, layer.name, layer.inputs(), layer.tolerance, layer.sweep, self.effort.threads, self._write)
+
+    def _write(self, path: Path, candidates: Sequence[Candidate]) -> None:
+        candidate_file([(self.layer.call, candidate.compiled) for candidate in candidates], self.compiler.target, path)
+
     def _next_batch(self, best: Candidate) -> list[Candidate]:
-        """Neighbours of the best so far that were not tried, compiled."""
-        wanted: list[dict[str, str]] = []
-        for selection in neighbours(best.selection, best.compiled.choices):
-            if len(wanted) >= min(BATCH, self.effort.trials - len(self.tried)):
-                break
-            if (key := tuple(sorted(selection.items()))) not in self.seen:
-                self.seen.add(key)
-                wanted.append(selection)
+        """Further candidates, compiled."""
+        room = min(BATCH, self.effort.trials - len(self.tried))
+        wanted = list(self.proposals.propose(best, room)) if room > 0 else []
+        if wanted and self.known and not self.tried:
+            wanted.append(self.known)
         made = self.compiler.compile(self.layer.function, wanted) if wanted else []
-        batch = [Candidate(selection, code) for selection, code in zip(wanted, made, strict=True) if code is not None]
+        batch = [Candidate(dict(selection), code) for selection, code in zip(wanted, made, strict=True) if code is not None]
         self.tried += batch
         return batch
-
-    def _screen(self, batch: Sequence[Candidate], seconds: float) -> None:
-        timing, ran = self._measure(batch, rounds=16, minimum=3, seconds=seconds)
-        for place, candidate in enumerate(ran, 1):
-            candidate.ratio = float(np.median(timing.times[:, place] / timing.times[:, 0]))
 
     def _decide(self) -> Tuned:
         finalists = sorted((c for c in self.tried if not c.failed and c.ratio < 1.05), key=lambda candidate: candidate.ratio)[:FINALISTS]
         if not finalists:
-            return self._entry({}, None, 0)
-        timing, ran = self._measure(finalists, rounds=200, minimum=12, seconds=self.effort.seconds / 2)
-        ratios = {place: paired_ratio(timing.times[:, place], timing.times[:, 0]) for place in range(1, len(ran) + 1)}
-        faster = [place for place, ratio in ratios.items() if ratio.is_faster]
-        place = min(faster, key=lambda each: ratios[each].median, default=0)
-        return self._entry(ran[place - 1].selection if place else {}, timing, place)
+            timing, ran = self._bench.measure([self._first], rounds=50, minimum=3, seconds=self.effort.seconds / 4)
+            return self._entry({}, timing, 0)
+        timing, ran = self._bench.measure([self._first, *finalists], rounds=200, minimum=12, seconds=self.effort.seconds / 2)
+        place = fastest(timing)
+        return self._entry(ran[place].selection, timing, place)
 
-    def _entry(self, selection: Selection, timing: Timing | None, place: int) -> Tuned:
-        if timing is None:
-            timing, _ = self._measure([], rounds=50, minimum=3, seconds=self.effort.seconds / 4)
+    def _entry(self, selection: Selection, timing: Timing, place: int) -> Tuned:
         untuned, tuned = (float(np.median(timing.times[:, each])) / 1e3 for each in (0, place))
         return Tuned(
             key=self.layer.key,
@@ -109,49 +113,41 @@ class Search:
             shapes=shapes_text(self.layer.function),
             machine=self.compiler.target.mcpu,
             selection=dict(selection),
-            offered=offered_digest(self.untuned),
+            offered=offered_digest(self.untuned.choices),
             trials=len(self.tried),
             threads=self.effort.threads,
             untuned_us=round(untuned, 3),
             tuned_us=round(tuned, 3),
+            search=self.proposals.name,
         )
 
-    def _measure(self, candidates: Sequence[Candidate], rounds: int, minimum: int, seconds: float) -> tuple[Timing, list[Candidate]]:
-        """Times of the untuned choice (entry 0) and of those candidates that run and agree with it. One that crashes, hangs or fails
-        is marked, and the others are measured without it."""
-        left = list(candidates)
-        with self._file([self.untuned, *(candidate.compiled for candidate in left)]) as path:
-            self.board.send_file(path)
-        places = {id(candidate): place for place, candidate in enumerate(left, 1)}
-        while True:
-            entries = [0, *(places[id(candidate)] for candidate in left)]
-            request = Request(
-                entries, self.layer.inputs(), rounds, minimum, seconds, seconds + RUN_LIMIT, self.layer.sweep, self.effort.threads
-            )
-            try:
-                timing = self.board.time(request)
-            except CandidateFailed as error:
-                if not 0 < error.entry <= len(left):
-                    raise RuntimeFailure(
-                        f"{self.layer.name}: the untuned kernel cannot be measured on {self.board.name}: {error}"
-                    ) from error
-                left.pop(error.entry - 1).failed = str(error)
-                continue
-            allowed = self.layer.tolerance * timing.largest[1:]
-            wrong = [c for c, d, a in zip(left, timing.difference[1:], allowed, strict=True) if not d <= a]
-            if not wrong:
-                return timing, left
-            for candidate in wrong:
-                candidate.failed = "its result differs from the untuned one"
-                candidate.ratio = float("inf")
-            left = [candidate for candidate in left if candidate not in wrong]
 
-    @contextlib.contextmanager
-    def _file(self, compiled: Sequence[CompiledFunction]) -> Iterator[Path]:
-        with tempfile.TemporaryDirectory(prefix="aotc-tune-") as folder:
-            path = Path(folder) / "candidates.so"
-            candidate_file(self.layer, compiled, self.compiler.target, path)
-            yield path
+def fastest(timing: Timing) -> int:
+    """The place of what is surely faster than the first, the fastest of them, or 0."""
+    ratios = {place: paired_ratio(timing.times[:, place], timing.times[:, 0]) for place in range(1, timing.times.shape[1])}
+    return min((place for place, ratio in ratios.items() if ratio.is_faster), key=lambda each: ratios[each].median, default=0)
+
+
+@dataclass(slots=True)
+class Neighbours:
+    """What schedules offer: the neighbours of the best so far, in the order of estimated time."""
+
+    name: str = TEMPLATES
+    patience: int = 2
+    seen: set[tuple[tuple[str, str], ...]] = field(default_factory=lambda: {()})
+
+    def propose(self, best: Candidate, count: int) -> Sequence[Selection]:
+        found: list[Selection] = []
+        for selection in neighbours(best.selection, best.compiled.choices):
+            if len(found) >= count:
+                break
+            if (key := tuple(sorted(selection.items()))) not in self.seen:
+                self.seen.add(key)
+                found.append(selection)
+        return found
+
+    def learn(self, batch: Sequence[Candidate]) -> None:
+        pass
 
 
 def neighbours(selection: Selection, choices: Sequence[tuple[str, tuple[str, ...]]]) -> Iterator[dict[str, str]]:

@@ -1,33 +1,34 @@
-"""A tuning session: the layers of a model shared out to boards, and a database that is written after each."""
+"""A tuning session: jobs shared out to boards, and a database that is written after each."""
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from aotc.errors import AotcError
-from aotc.ir.expr import Function
-from aotc.lowering.build import Workers, compile_functions
-from aotc.lowering.compiled import CompiledFunction
-from aotc.lowering.identity import is_custom
-from aotc.lowering.tuned import Tuned, offered_digest, write_tuning
-from aotc.packaging.operator_source import is_source
-from aotc.targets import Target
+from aotc.lowering.tuned import Tuned, write_tuning
 from aotc.tuning.board import Board, BoardLost
-from aotc.tuning.candidates import Compiler, Layer
-from aotc.tuning.model import Sized
-from aotc.tuning.search import Effort, Search
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """Something to measure wholly on one board, for the sake of the database's entry ``key``: ``name`` is the user's name of the layer.
+    ``run`` gives what it finds as it finds it, that entry last; it raises BoardLost where the board is lost."""
+
+    key: str
+    name: str
+    run: Callable[[Board], Iterable[Tuned]]
 
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """What happened on a board: ``start`` of a layer, ``done`` with its entry, ``failed`` with a message; or the board was ``lost``."""
+    """What happened on a board: ``start`` of a job, ``done`` with its entry, ``failed`` with a message; or the board was ``lost``."""
 
     kind: str
     board: str
-    layer: Layer
+    job: Job
     entry: Tuned | None = None
     message: str = ""
 
@@ -38,15 +39,14 @@ Tell = Callable[[Event], None]
 
 @dataclass(slots=True)
 class Session:
-    """What the boards' threads share. ``entries`` is the whole database; ``failed`` has messages by key, ``lost`` by board."""
+    """What the boards' threads share. ``entries`` is the whole database, ``done`` has the keys of what was found now;
+    ``failed`` has messages by key, ``lost`` by board."""
 
-    compiler: Compiler
     path: Path
-    effort: Effort
-    untuned: dict[str, CompiledFunction]
     entries: dict[str, Tuned]
     tell: Tell
-    waiting: list[Layer]
+    waiting: list[Job] = field(default_factory=list)
+    done: list[str] = field(default_factory=list)
     failed: dict[str, str] = field(default_factory=dict)
     lost: dict[str, str] = field(default_factory=dict)
     busy: int = 0
@@ -54,12 +54,15 @@ class Session:
     stopping: bool = False
     changed: threading.Condition = field(default_factory=threading.Condition)
 
-    def run(self, boards: Sequence[Board]) -> None:
-        """Tunes the waiting layers. Where all boards are lost, what could not be measured stays in ``waiting``.
+    def run(self, jobs: Sequence[Job], boards: Sequence[Board]) -> None:
+        """Does the jobs on the boards that are left. Where all are lost, what could not be done stays in ``waiting``.
 
         An interruption passes through, and so does a fault of our own; what was found until then is in the file.
         """
-        threads = [threading.Thread(target=self._serve, args=(board,), daemon=True) for board in boards]
+        self.waiting += jobs
+        self.stopping = False
+        alive = [board for board in boards if board.name not in self.lost]
+        threads = [threading.Thread(target=self._serve, args=(board,), daemon=True) for board in alive]
         for thread in threads:
             thread.start()
         try:
@@ -72,9 +75,9 @@ class Session:
             raise self.fault
 
     def _serve(self, board: Board) -> None:
-        while (layer := self._take()) is not None:
+        while (job := self._take()) is not None:
             try:
-                if not self._tune(layer, board):
+                if not self._do(job, board):
                     return
             except BaseException as error:  # handed to the caller's thread
                 self.fault, self.stopping = error, True
@@ -83,26 +86,27 @@ class Session:
                     self.busy -= 1
                     self.changed.notify_all()
 
-    def _tune(self, layer: Layer, board: Board) -> bool:
+    def _do(self, job: Job, board: Board) -> bool:
         """Whether the board is still there. Raises BuildError where the file cannot be written."""
-        self._event(Event("start", board.name, layer))
+        self._event(Event("start", board.name, job))
         try:
-            entry = Search(layer, self.untuned[layer.key], self.compiler, board, self.effort).run()
+            for entry in job.run(board):
+                self._keep(entry)
         except BoardLost as error:
             with self.changed:  # others go on with what it had begun
-                self.waiting.insert(0, layer)
+                self.waiting.insert(0, job)
                 self.lost[board.name] = str(error)
-            self._event(Event("lost", board.name, layer, message=str(error)))
+            self._event(Event("lost", board.name, job, message=str(error)))
             return False
         except AotcError as error:
-            self.failed[layer.key] = str(error)
-            self._event(Event("failed", board.name, layer, message=str(error)))
+            self.failed[job.key] = str(error)
+            self._event(Event("failed", board.name, job, message=str(error)))
         else:
-            self._keep(Event("done", board.name, layer, entry), entry)
+            self._event(Event("done", board.name, job, self.entries[job.key]))
         return True
 
-    def _take(self) -> Layer | None:
-        """The next layer; waits while another board has one that may come back. ``None`` at the end."""
+    def _take(self) -> Job | None:
+        """The next job; waits while another board has one that may come back. ``None`` at the end."""
         with self.changed:
             while not self.waiting and self.busy and not self.stopping:
                 self.changed.wait()
@@ -115,18 +119,8 @@ class Session:
         with self.changed:
             self.tell(event)
 
-    def _keep(self, event: Event, entry: Tuned) -> None:
+    def _keep(self, entry: Tuned) -> None:
         with self.changed:
             self.entries[entry.key] = entry
+            self.done.append(entry.key)
             write_tuning(self.path, self.entries)
-            self.tell(event)
-
-
-def compile_untuned(model: Sized, target: Target, jobs: int | None, workers: Workers) -> dict[Function, CompiledFunction]:
-    """The kernels that a build without measurements has, mostly from the cache."""
-    return compile_functions([f for f in model.functions if not (is_source(f) or is_custom(f))], target, jobs, workers=workers)
-
-
-def is_known(entry: Tuned | None, untuned: CompiledFunction) -> bool:
-    """Whether an entry says all about a function that there is to choose."""
-    return entry is not None and entry.offered == offered_digest(untuned)

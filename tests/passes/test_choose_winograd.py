@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
 from aotc import targets
+from aotc.ir.expr import Call
 from aotc.ops.winograd import transform_weight
-from aotc.passes.choose_winograd import Layer, choose_tile, choose_winograd, winograd_growth
+from aotc.passes.choose_winograd import WINOGRAD, Layer, algorithms, choose_winograd, winograd_growth
 from aotc.passes.fuse_operators import fuse_operators
 from aotc.passes.options import Options
+from aotc.targets import Target
 from tests.passes.helpers import check, module, weight
 
 ARM = targets.get("jetson-orin")
@@ -59,6 +64,10 @@ def test_nothing_is_estimated_without_a_target() -> None:
     check(choose_winograd, module(text("$w", CONV), {"w": blocked(weight(64, 64, 3, 3), 4, 4)}), None, Options(channel_block=4))
 
 
+def choose_tile(uses: list[Layer | None], target: Target) -> int | None:
+    return WINOGRAD.get(next(iter(algorithms(uses, target)), ""))
+
+
 def test_few_channels_stay_and_weights_weigh_in() -> None:
     assert choose_tile([Layer(56, 56, 64, 64, 1)], ARM) == 4
     assert choose_tile([Layer(112, 112, 4, 4, 1)], ARM) is None
@@ -73,6 +82,25 @@ def test_layers_that_share_weights_change_together() -> None:
     assert choose_tile([small], ARM) is None
     assert choose_tile([large, small], ARM) == 4
     assert choose_tile([large, None], ARM) is None
+    assert sorted(algorithms([small], ARM)) == ["direct", "winograd 2", "winograd 4"]
+    assert algorithms([large, None], ARM) == algorithms([], ARM) == []
+
+
+@pytest.mark.parametrize("tile", [2, 4])
+def test_another_algorithm_may_be_picked(tile: int) -> None:
+    asked = []
+
+    def pick(node: Call, names: Sequence[str]) -> str:
+        asked.append((node.op.name, sorted(names)))
+        return f"winograd {tile}"
+
+    w = weight(64, 64, 3, 3)
+    before = module(text("$w", CONV), {"w": blocked(w, 4, 4)})
+    call = f"winograd_conv(%x, {{}}) {{{{tile={tile}, padding=(1, 1, 1, 1), channel_block=4, out_channels=64}}}}"
+    after = module(text(f"$w~winograd{tile}x8", call), {f"w~winograd{tile}x8": transform_weight(w, tile, 8)})
+    check(choose_winograd, before, after, replace(OPTIONS, pick=pick))
+    assert set(map(str, asked)) == {str(("conv", ["direct", "winograd 2", "winograd 4"]))}
+    check(choose_winograd, before, None, replace(OPTIONS, pick=lambda node, names: "direct"))
 
 
 def test_growth_by_layer() -> None:

@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 
 from aotc import ops, targets
-from aotc.ir.expr import Function, Module, Parameter, Var
+from aotc.ir.expr import Function, Module, Parameter, Var, call
 from aotc.ir.types import TensorType
 from aotc.lowering.compiled import CompiledFunction, CompiledKernel
 from aotc.tuning.candidates import Layer
@@ -33,7 +33,7 @@ def written_in_c(*bodies: str) -> tuple[Layer, list[CompiledFunction]]:
     """Kernels ``y = f(x)`` over 1024 floats, of C statements over ``x``, ``y`` and the index ``i``."""
     x = Var("x", TensorType((1024,), "float32"))
     function = Function((x,), ops.relu(x), "by_hand", primitive=True)
-    layer = Layer("key", "/by_hand", "relu", function, 1, (True,), {}, 0)
+    layer = Layer("key", "/by_hand", "relu", call(function, (Var("given", x.type),)), 1, {}, 0)
     return layer, [_kernel(body) for body in bodies]
 
 

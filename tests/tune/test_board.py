@@ -39,7 +39,7 @@ PLACE = {name: place for place, name in enumerate(BODIES)}
 def candidates(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("board") / "candidates.so"
     layer, compiled = written_in_c(*BODIES.values())
-    candidate_file(layer, compiled, HOST, path)
+    candidate_file([(layer.call, each) for each in compiled], HOST, path)
     return path
 
 

@@ -16,7 +16,7 @@ from aotc.ir.expr import Function, Var
 from aotc.ir.types import TensorType
 from aotc.lowering.build import compile_functions
 from aotc.lowering.tuned import Tuned, merge, offered_digest, read_tuning, selections, shapes_text, tuning_key, write_tuning
-from aotc.tuning.tune import Source
+from aotc.tuning.tune import Forms, Source
 from tests.tune.helpers import HOST, two_layers
 
 ENTRY = Tuned("a" * 32, "conv", "float32[1] -> float32[1]", "x86-64-v3", {"tile": "2x6"}, "b" * 12, 8, 1, 3.5, 2.5)
@@ -81,7 +81,7 @@ def test_the_key_is_of_content() -> None:
 
 def test_a_build_takes_what_the_file_says(tmp_path: Path) -> None:
     """Two builds with one file are equal, differ from the untuned one, and compute the same."""
-    module = Source(two_layers()).module(HOST)
+    module = Forms(Source(two_layers()).imported(), HOST, {})().module
     functions = primitive_functions(module)
     compiled = compile_functions(functions, HOST, jobs=0)
     function = next(f for f in functions if compiled[f].choices)
@@ -90,7 +90,7 @@ def test_a_build_takes_what_the_file_says(tmp_path: Path) -> None:
         ENTRY,
         key=tuning_key(function, HOST),
         selection={name: options[1]},
-        offered=offered_digest(compiled[function]),
+        offered=offered_digest(compiled[function].choices),
         shapes=shapes_text(function),
     )
     write_tuning(tmp_path / "t.jsonl", {entry.key: entry})

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -12,7 +11,8 @@ import pytest
 from aotc.errors import RuntimeFailure
 from aotc.lowering.compiled import CompiledFunction
 from aotc.tuning.board import CandidateFailed, Request, Timing
-from aotc.tuning.search import Effort, Search, neighbours
+from aotc.tuning.measure import Candidate
+from aotc.tuning.search import Effort, Neighbours, Search, neighbours
 from aotc.tuning.verdict import paired_ratio
 from tests.tune.helpers import HOST, written_in_c
 
@@ -67,10 +67,8 @@ class MadeUp:
             made.append(None if selection["tile"] == "broken" else code(selection["tile"]))
         return made
 
-    @contextlib.contextmanager
-    def take(self, compiled: Sequence[CompiledFunction]) -> Iterator[Path]:
-        self.file = [each.choices[-1][0] for each in compiled]
-        yield Path("unused")
+    def take(self, candidates: Sequence[Candidate]) -> None:
+        self.file = [each.compiled.choices[-1][0] for each in candidates]
 
     def send_file(self, path: Path) -> None:
         pass
@@ -91,9 +89,9 @@ def code(tile: str) -> CompiledFunction:
 
 def search(board: MadeUp, trials: int = 12, monkeypatch: pytest.MonkeyPatch | None = None) -> Search:
     layer, _ = written_in_c()
-    made = Search(layer, code("untuned"), board, board, Effort(trials, 1.0))  # type: ignore[arg-type]
+    made = Search(layer, code("untuned"), board, board, Effort(trials, 1.0), Neighbours())  # type: ignore[arg-type]
     assert monkeypatch is not None
-    monkeypatch.setattr(Search, "_file", lambda _, compiled: board.take(compiled))
+    monkeypatch.setattr(Search, "_write", lambda _, path, candidates: board.take(candidates))
     return made
 
 

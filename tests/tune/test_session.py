@@ -105,7 +105,7 @@ def test_with_no_board_left_what_was_found_is_kept(tmp_path: Path) -> None:
     assert report.comparisons == ()
     with listening() as (good, _):
         later, _ = session(tmp_path / "t.jsonl", boards=[good])
-    assert later.measured == tuple(layer.key for layer in report.left)
+    assert later.measured == tuple(job.key for job in report.left)
 
 
 def test_boards_that_cannot_be(tmp_path: Path) -> None:
