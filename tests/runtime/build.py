@@ -110,8 +110,7 @@ def build_all(folder: Path, flavour: str) -> Path:
     objects = compile_objects(folder / "objects", [*SOURCES, HERE / "kernels.c"], flavour)
     for name, make in MODELS.items():
         build_model(folder, name, make(), objects, flavour)
-    library = ["-fPIC", "-shared", "-fvisibility=hidden", str(HERE / "fake_cuda.c"), "-lpthread", "-o", str(folder / "fake_cuda.so")]
-    run_tool([*compiler(flavour), *STRICT, *FLAVOURS[flavour], *library])
+    build_fake_cuda(folder, flavour)
     driver = folder / "driver"
     sources = sorted(str(path) for path in HERE.glob("case*.c"))
     run_tool(
@@ -132,6 +131,13 @@ def build_all(folder: Path, flavour: str) -> Path:
     return driver
 
 
+def build_fake_cuda(folder: Path, flavour: str) -> Path:
+    made = folder / "fake_cuda.so"
+    library = ["-fPIC", "-shared", "-fvisibility=hidden", str(HERE / "fake_cuda.c"), "-lpthread", "-o", str(made)]
+    run_tool([*compiler(flavour), *STRICT, *FLAVOURS[flavour], *library])
+    return made
+
+
 def build_fuzzer(folder: Path, flavour: str, name: str) -> Path:
     """A program that holds the runtime with a model's plan in writable memory and kernels that touch nothing."""
     plan = MODELS[name]()
@@ -147,6 +153,7 @@ def build_fuzzer(folder: Path, flavour: str, name: str) -> Path:
     )
     (folder / "empty.c").write_text("#include <stdint.h>\n" + kernels + empty)
     (folder / "stubs.c").write_text(stub_source(plan))
+    build_fake_cuda(folder, flavour)
     made = folder / "fuzzer"
     parts = [str(folder / name) for name in ("blobs.c", "stubs.c", "empty.c")]
     run_tool(

@@ -79,7 +79,7 @@ def _entry(
 
 
 def _mixed_entry(name: str, rows: Dim) -> EntryPoint:
-    """y = relu(x * w + b) on the device; z = x * w^4, whose third factor the host multiplies."""
+    """y = relu(x * w + b) on the device; z = x * w^4, whose third factor the host multiplies, in memory of its own."""
     values = (
         Value(F32, (rows, 8), Storage.INPUT),
         Value(F32, (8,), Storage.WEIGHT, 0, 0),
@@ -89,16 +89,18 @@ def _mixed_entry(name: str, rows: Dim) -> EntryPoint:
         Value(F32, (rows, 8), Storage.ARENA, 1),
         Value(F32, (rows, 8), Storage.ARENA, 2),
         Value(F32, (rows, 8), Storage.OUTPUT, 1),
+        Value(F32, (rows, 8), Storage.ARENA, 3),
     )
     size = rows * 32
-    buffers = (Buffer(size, 1, 3, 0, DEVICE), Buffer(size, 3, 5, 0, SHARED), Buffer(size, 5, 7, 128, SHARED))
+    buffers = (Buffer(size, 1, 3, 0, DEVICE), Buffer(size, 3, 5, 0, SHARED), Buffer(size, 6, 8, 128, SHARED), Buffer(size, 5, 6, 0))
     steps = (
         _to_device(0),
         _launch(_SCALE, 0, 1, 2, rows=rows),
         _launch(_BIAS_RELU, 2, 3, 4, rows=rows),
         _launch(_SCALE, 2, 1, 5, rows=rows),
         _to_host(5),
-        _kernel(0, 5, 1, 6, rows=rows),
+        _kernel(0, 5, 1, 8, rows=rows),
+        Step(StepKind.COPY, (8, 6), 1, label="copy"),
         _to_device(6),
         _launch(_SCALE, 6, 1, 7, rows=rows),
         _deliver(4, 7),
@@ -166,7 +168,7 @@ def cuda_turns() -> ExecutionPlan:
 
 
 def cuda_states() -> ExecutionPlan:
-    """total += x on the device, and y = total; `read` gives it from the host."""
+    """total += x on the device, and y = total; `read` gives it from the host, `twice` twice the total from the device."""
     values = (
         Value(F32, (1, 8), Storage.INPUT),
         Value(F32, (1, 8), Storage.STATE, 0),
@@ -184,7 +186,10 @@ def cuda_states() -> ExecutionPlan:
     add = _entry("add", 1, ("x",), ("y",), values, (Buffer(32, 1, 3, 0, DEVICE),), steps)
     read_values = (Value(F32, (1, 8), Storage.STATE, 0), Value(F32, (1, 8), Storage.OUTPUT, 0))
     read = _entry("read", 1, (), ("y",), read_values, (), (Step(StepKind.COPY, (0, 1), 1, label="copy"),))
-    return _plan(add, read, states=(State("total", F32, (1, 8), 64),))
+    twice_values = (Value(F32, (1, 8), Storage.STATE, 0), Value(F32, (1, 8), Storage.STATE, 0), Value(F32, (1, 8), Storage.OUTPUT, 0))
+    twice_steps = (_to_device(0), _launch(_ADD, 0, 1, 2, rows=1), _deliver(2))
+    twice = _entry("twice", 1, (), ("y",), twice_values, (), twice_steps)
+    return _plan(add, read, twice, states=(State("total", F32, (1, 8), 64),))
 
 
 CUDA_MODELS = {

@@ -8,28 +8,30 @@ aotc_status checks_wrong(const char *what, uint32_t number, const char *problem,
                 problem);
 }
 
-static uint64_t storage_bytes(const plan *plan, const plan_view *view, const plan_value *value, const int64_t *exprs) {
+static uint64_t storage_bytes(const plan *plan, const plan_view *view, const plan_value *value, const int64_t *exprs, bool on_device) {
     switch (value->storage) {
     case STORAGE_INPUT: return shapes_tensor_bytes(plan, &view->inputs[value->index], exprs);
     case STORAGE_OUTPUT: return shapes_tensor_bytes(plan, &view->outputs[value->index], exprs);
-    case STORAGE_WEIGHT: return aotc_weights_size;
+    case STORAGE_WEIGHT: return on_device ? (uint64_t)plan_device_weights(plan) : aotc_weights_size;
     case STORAGE_STATE: return plan_state_bytes(plan, value->index);
     default: return memory_buffer_bytes(view, exprs, value->index);
     }
 }
 
 /* The value lies within its input, output, buffer, state or the weights. */
-static aotc_status check_value(const plan *plan, const plan_view *view, uint32_t number, const char *source, const int64_t *exprs,
+static aotc_status check_value(const plan *plan, const plan_view *view, uint32_t number, const plan_step *step, const int64_t *exprs,
                                aotc_error *error) {
+    const char *source = plan_string(plan, step->source);
     const plan_value *value = &view->values[number];
     int64_t shape[PLAN_MAX_RANK], offset = exprs[value->offset];
     for (uint32_t axis = 0; axis < value->shape.count; axis++) shape[axis] = exprs[plan->indices[value->shape.first + axis]];
     if (!shapes_countable(shape, value->shape.count))
         return shapes_too_large("a tensor of step", source, shape, value->shape.count, error);
-    uint64_t room = storage_bytes(plan, view, value, exprs), bytes = shapes_value_bytes(plan, value, exprs);
+    uint64_t room = storage_bytes(plan, view, value, exprs, plan_is_device_step(step->kind)), bytes = shapes_value_bytes(plan, value, exprs);
     if (offset < 0 || (uint64_t)offset > room || bytes > room - (uint64_t)offset)
         return checks_wrong("value", number, "leaves its memory", error);
-    if (offset % plan_itemsize(value->dtype) != 0) return checks_wrong("value", number, "is not aligned", error);
+    uint32_t alignment = step->kind == STEP_LAUNCH ? DEVICE_ALIGNMENT : plan_itemsize(value->dtype);
+    if (offset % alignment != 0) return checks_wrong("value", number, "is not aligned", error);
     return AOTC_OK;
 }
 
@@ -88,7 +90,7 @@ aotc_status checks_step(const plan *plan, const plan_view *view, uint32_t number
     const plan_step *step = &view->steps[number];
     for (uint32_t i = 0; i < step->arguments.count; i++) {
         uint32_t value = plan->indices[step->arguments.first + i];
-        aotc_status status = check_value(plan, view, value, plan_string(plan, step->source), exprs, error);
+        aotc_status status = check_value(plan, view, value, step, exprs, error);
         if (status) return status;
     }
     const char *problem = NULL;

@@ -88,6 +88,7 @@ aotc_status graphs_open(aotc_session_t *self, aotc_error *error) {
 static void forget(aotc_session_t *self, graph_set *set) {
     const graphs *graphs = self->cuda->graphs;
     for (uint32_t i = 0; i < graphs->segment_count; i++) {
+        if (set->segments[i]) device_wait(self, NULL); /* it may run; what goes wrong then is told by the next call */
         if (set->segments[i]) self->cuda->device->driver.graph_exec_destroy(set->segments[i]);
         set->segments[i] = NULL;
     }

@@ -144,6 +144,7 @@ static const char *argument_problem(const checker *self, uint32_t step, const pl
     if ((plan_is_device_step(kind) || plan_is_crossing(kind)) && value->storage == STORAGE_OUTPUT && is_dynamic_output(self, value->index))
         return "it uses an output on the device whose size a run tells";
     if (kind == STEP_DELIVER && value->storage != STORAGE_OUTPUT) return "it delivers what is no output";
+    if (plan_is_crossing(kind) && value->storage == STORAGE_WEIGHT) return "it moves a weight";
     if (value->storage != STORAGE_ARENA) return NULL;
     const plan_buffer *buffer = &self->view->buffers[value->index];
     if (buffer->memory != MEMORY_SHARED && (plan_is_crossing(kind) || plan_is_device_step(kind) != (buffer->memory == MEMORY_DEVICE)))

@@ -145,8 +145,7 @@ static aotc_status run_on_device(aotc_session_t *self, void **event, aotc_error 
     device_session *cuda = self->cuda;
     aotc_status status = device_enter(cuda->device, error);
     if (status) return status;
-    status = device_wait(self, error); /* for a run before that nobody waited for */
-    if (!status) status = run(self, error);
+    status = run(self, error); /* behind a run that nobody waited for, as all that the stream is given */
     if (!status && event && !self->states) { /* states are others' to use when this returns */
         const cuda_driver *driver = &cuda->device->driver;
         status = cuda_driver_check(driver, driver->event_record(cuda->finished, cuda->stream), "recording an event", error);

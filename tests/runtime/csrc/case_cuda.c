@@ -79,7 +79,7 @@ static void cuda_host_memory(void) {
         CHECK(fake->launches == 9 && fake->graph_launches == 2); /* of three launches; the last one stands alone */
         aotc_memory_info info = {.size = sizeof info};
         OK(m.api->memory_info(session, &info, &error));
-        CHECK(info.device_weights == 96 && info.shared == 256 && info.device == 4 * 128 && info.total >= 768);
+        CHECK(info.device_weights == 96 && info.shared == 256 && info.arena == 128 && info.device == 4 * 128 && info.total >= 768);
         bind(&m, session, 4, x, NULL, NULL, kDLCPU);
         OK(m.api->run(session, &error));
         DLTensor got[2];
@@ -97,28 +97,47 @@ static void *driver_function(const char *name) {
     return found;
 }
 
+/* The driver's functions that an application would use. */
+static struct {
+    int (*allocate)(uint64_t *, size_t), (*release)(uint64_t), (*pin)(void **, size_t, unsigned), (*unpin)(void *), (*push)(void *), (*pop)(void **);
+    int (*copy)(void *, uint64_t, size_t, void *), (*send)(uint64_t, const void *, size_t, void *), (*wait)(void *);
+} cuda;
+
+static void find_driver(void) {
+    *(void **)&cuda.allocate = driver_function("cuMemAlloc_v2");
+    *(void **)&cuda.release = driver_function("cuMemFree_v2");
+    *(void **)&cuda.pin = driver_function("cuMemHostAlloc");
+    *(void **)&cuda.unpin = driver_function("cuMemFreeHost");
+    *(void **)&cuda.push = driver_function("cuCtxPushCurrent_v2");
+    *(void **)&cuda.pop = driver_function("cuCtxPopCurrent_v2");
+    *(void **)&cuda.copy = driver_function("cuMemcpyDtoHAsync_v2");
+    *(void **)&cuda.send = driver_function("cuMemcpyHtoDAsync_v2");
+    *(void **)&cuda.wait = driver_function("cuStreamSynchronize");
+}
+
+static char *pinned_memory(fake_cuda *fake, size_t bytes) {
+    void *pinned, *context;
+    CHECK(cuda.push(fake) == 0 && cuda.pin(&pinned, bytes, 2) == 0 && cuda.pop(&context) == 0);
+    return pinned;
+}
+
+static void free_pinned(fake_cuda *fake, char *pinned) {
+    void *context;
+    CHECK(cuda.push(fake) == 0 && cuda.unpin(pinned) == 0 && cuda.pop(&context) == 0);
+}
+
 /* Memory of the caller's on the device, and pinned memory, are used where they are. */
 static void cuda_bound_on_device(void) {
     aotc_error error;
     fake_cuda *fake = fake_driver();
     opened m = open_model("cuda", NULL);
     aotc_session_t *session = make(&m, NULL);
-    int (*allocate)(uint64_t *, size_t), (*release)(uint64_t), (*pin)(void **, size_t, unsigned), (*unpin)(void *), (*push)(void *), (*pop)(void **);
-    int (*copy)(void *, uint64_t, size_t, void *), (*send)(uint64_t, const void *, size_t, void *), (*wait)(void *);
-    *(void **)&allocate = driver_function("cuMemAlloc_v2");
-    *(void **)&release = driver_function("cuMemFree_v2");
-    *(void **)&pin = driver_function("cuMemHostAlloc");
-    *(void **)&unpin = driver_function("cuMemFreeHost");
-    *(void **)&push = driver_function("cuCtxPushCurrent_v2");
-    *(void **)&pop = driver_function("cuCtxPopCurrent_v2");
-    *(void **)&copy = driver_function("cuMemcpyDtoHAsync_v2");
-    *(void **)&send = driver_function("cuMemcpyHtoDAsync_v2");
-    *(void **)&wait = driver_function("cuStreamSynchronize");
+    find_driver();
     uint64_t memory;
-    void *pinned, *context;
-    CHECK(push(fake) == 0 && allocate(&memory, 3 * 128) == 0 && pin(&pinned, 3 * 128, 2) == 0);
-    CHECK(send(memory, x, 128, NULL) == 0 && wait(NULL) == 0 && pop(&context) == 0);
-    char *device = (char *)(uintptr_t)memory, *host = pinned;
+    void *context;
+    CHECK(cuda.push(fake) == 0 && cuda.allocate(&memory, 3 * 128) == 0);
+    CHECK(cuda.send(memory, x, 128, NULL) == 0 && cuda.wait(NULL) == 0 && cuda.pop(&context) == 0);
+    char *device = (char *)(uintptr_t)memory, *host = pinned_memory(fake, 3 * 128);
 
     bind(&m, session, 4, device, device + 128, device + 256, kDLCUDA);
     fake->copies_to_device = fake->copies_to_host = 0;
@@ -127,7 +146,8 @@ static void cuda_bound_on_device(void) {
     DLTensor got;
     OK(m.api->get_output(session, 0, &got, &error));
     CHECK(got.device.device_type == kDLCUDA && got.data == device + 128);
-    CHECK(push(fake) == 0 && copy(y, memory + 128, 128, NULL) == 0 && copy(z, memory + 256, 128, NULL) == 0 && pop(&context) == 0);
+    CHECK(cuda.push(fake) == 0 && cuda.copy(y, memory + 128, 128, NULL) == 0 && cuda.copy(z, memory + 256, 128, NULL) == 0);
+    CHECK(cuda.pop(&context) == 0);
     check_results(y, z, 4);
 
     memcpy(host, x, 128);
@@ -144,7 +164,8 @@ static void cuda_bound_on_device(void) {
     bind(&m, session, 4, host, host + 64, host + 256, kDLCUDAHost);
     FAILS(m.api->run(session, &error), AOTC_INVALID_ARGUMENT, "share memory");
     OK(m.api->session_destroy(session, &error));
-    CHECK(push(fake) == 0 && release(memory) == 0 && unpin(pinned) == 0 && pop(&context) == 0);
+    CHECK(cuda.push(fake) == 0 && cuda.release(memory) == 0 && cuda.pop(&context) == 0);
+    free_pinned(fake, host);
     close_model(&m);
     nothing_is_left(fake);
 }
@@ -154,7 +175,17 @@ static void cuda_shapes(void) {
     aotc_error error;
     fake_cuda *fake = fake_driver();
     opened m = open_model("cuda_rows", NULL);
-    aotc_session_t *session = make(&m, NULL);
+    aotc_session_t *session, *few;
+    aotc_session_options options = {.size = sizeof options, .shape_plans = 1};
+    OK(m.api->session_create(m.model, &options, &few, &error));
+    static const int turns[] = {6, 5, 5, 4, 5, 6, 5, 6};
+    for (size_t i = 0; i < sizeof turns / sizeof *turns; i++) {
+        bind(&m, few, turns[i], x, y, z, kDLCPU);
+        for (int run = 0; run < 3; run++) run_bound(&m, few, turns[i]);
+    }
+    OK(m.api->session_destroy(few, &error));
+    fake->graph_launches = 0;
+    session = make(&m, NULL);
     static const int rows[] = {3, 3, 3, 5, 5, 5, 3, 3, 0, 64, 64, 1, 2, 3, 4, 5, 6, 7, 64, 64};
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         bind(&m, session, rows[i], x, y, z, kDLCPU);
@@ -225,6 +256,20 @@ static void cuda_states(void) {
             OK(m.api->get_output(read, 0, &got, &error));
             for (int j = 0; j < 8; j++) CHECK(((float *)got.data)[j] == total[j]);
         }
+        find_driver();
+        float *doubled = (float *)pinned_memory(fake, 32);
+        aotc_session_t *twice;
+        options.entry_point = "twice";
+        OK(m.api->session_create(m.model, &options, &twice, &error));
+        tensor output;
+        make_tensor(&output, "float32", doubled, 2, 1, 8);
+        OK(m.api->bind_output(twice, 0, &output.dl, &error));
+        OK(m.api->run_async(twice, NULL, &error));
+        OK(m.api->session_reset(read, &error)); /* the state is another session's to change when the call returns */
+        OK(m.api->wait(twice, &error));
+        for (int j = 0; j < 8; j++) CHECK(doubled[j] == 2 * total[j]);
+        OK(m.api->session_destroy(twice, &error));
+        free_pinned(fake, (char *)doubled);
         OK(m.api->session_destroy(read, &error));
         OK(m.api->run(add, &error));
         OK(m.api->session_destroy(add, &error));
@@ -234,9 +279,10 @@ static void cuda_states(void) {
 }
 
 /* A run that goes on when the call has returned. */
-static void cuda_async(void) {
+static void run_async(int integrated) {
     aotc_error error;
     fake_cuda *fake = fake_driver();
+    fake->integrated = integrated;
     opened m = open_model("cuda_rows", NULL);
     aotc_session_t *session = make(&m, NULL);
     void *event = NULL;
@@ -250,10 +296,28 @@ static void cuda_async(void) {
         for (size_t i = 0; i < 2; i++) OK(m.api->get_output(session, i, &got[i], &error));
         check_results(got[0].data, got[1].data, 4);
     }
+    find_driver();
+    char *host = pinned_memory(fake, 3 * 128); /* copies to it come late, or none are needed */
+    memcpy(host, x, 128);
+    bind(&m, session, 4, host, host + 128, host + 256, kDLCUDAHost);
+    for (int run = 0; run < 4; run++) {
+        DLTensor got;
+        memset(host + 128, 0, 256);
+        if (run == 3) OK(m.api->run_async(session, NULL, &error)); /* two runs one behind the other */
+        OK(m.api->run_async(session, NULL, &error));
+        OK(m.api->get_output(session, 0, &got, &error));
+        check_results((float *)(host + 128), (float *)(host + 256), 4);
+    }
     OK(m.api->run_async(session, NULL, &error));
     OK(m.api->session_destroy(session, &error));
+    free_pinned(fake, host);
     close_model(&m);
     nothing_is_left(fake);
+}
+
+static void cuda_async(void) {
+    run_async(0);
+    run_async(1);
 }
 
 static void *run_thread(void *argument) {
