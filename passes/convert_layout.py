@@ -86,6 +86,8 @@ class _Converter:
 
     def __init__(self, options: Options, weights: Weights) -> None:
         self.block, self.panel, self.fill_input = options.channel_block, options.panel, options.fill_input
+        target = options.target
+        self.planes = target is not None and target.gpu is None and not target.multiplies_by_element
         self.weights = weights
         self.plains: dict[Expr, Expr] = {}
         self.blocks: dict[Expr, Blocked] = {}
@@ -133,7 +135,7 @@ class _Converter:
             plain = self.plain(node)
             shape = cast(TensorType, plain.type).shape
             channels = int(cast(int, shape[1]))
-            if channels == block == 1 or (channels % block == 0 and all(dim == 1 for dim in shape[2:])):
+            if block == 1 or (channels % block == 0 and all(dim == 1 for dim in shape[2:])):
                 changed: Call = ops.reshape(plain, shape=(shape[0], channels // block, *shape[2:], block), origin=node.origin)
             else:
                 changed = ops.layout_transform(plain, block=block, channels=channels, origin=node.origin)
@@ -144,13 +146,13 @@ class _Converter:
 
     def conv(self, node: Call) -> Blocked:
         """The input of a first layer, of three channels, say, makes one block of three: no filling is computed, unless that makes
-        accesses of a power of two."""
+        accesses of a power of two. Where kernels load each element on its own anyway it stays as it is, in blocks of one."""
         x, weight = node.args
         data = cast(np.ndarray, array_of(weight))
         depthwise = _is_depthwise(node)
         channels, outputs = data.shape[0] if depthwise else data.shape[1], data.shape[0]
         block = self.block
-        few = min(block, 1 << (channels - 1).bit_length()) if self.fill_input else channels
+        few = 1 if self.planes else min(block, 1 << (channels - 1).bit_length()) if self.fill_input else channels
         source = self.enter(x, block if depthwise or channels >= block else few)
         if depthwise:
             changed = self.weights.derive([weight], f"blocked{block}", lambda: _depthwise_weight(data, block))

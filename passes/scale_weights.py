@@ -16,8 +16,8 @@ from aotc.ir.visitor import map_functions, rewrite_with_uses, with_body
 from aotc.passes.options import Options
 from aotc.passes.weights import array_of
 
-LEAST_RATIO = 2
-"""Elements for one weight: those are in the cache, and weights are not."""
+LEAST_RATIO = 8
+"""Elements for one weight: those are in the cache, and weights are not, so that they take longer."""
 
 
 def scale_weights(module: Module, options: Options) -> Module:

@@ -181,10 +181,14 @@ class DenseSums(_Sums):
         out_channels: int,
     ) -> None:
         super().__init__(view, target, full, outer, row, flat)
-        self.channels = int(known(self.x.shape[-1]) or 1)
+        # Blocks of one channel, a few: they are the channels of one block, but for where they stand.
+        self.planes = known(self.x.shape[-1]) == 1 and 1 < (known(self.x.shape[1]) or 0) < self.lanes
+        self.channels = int(known(self.x.shape[1 if self.planes else -1]) or 1)
         self.in_channels, self.out_channels = in_channels, out_channels
         self.panel = int(known(self.w.shape[-1]) or 1) // self.block
-        self.by_element = target.multiplies_by_element and (self.channels % self.lanes == 0 or self.channels < self.lanes)
+        self.by_element = (
+            target.multiplies_by_element and not self.planes and (self.channels % self.lanes == 0 or self.channels < self.lanes)
+        )
 
     @property
     def last_lanes(self) -> int:
@@ -218,6 +222,8 @@ class DenseSums(_Sums):
         def tile(channels: int) -> _DenseTile:
             return _DenseTile(self, sums, n, group, blocks, place, channels)
 
+        if self.planes:
+            return self._added_blocks(tile(self.channels), outer, 1)
         count, last = known(self.x.shape[1]), self.last_channels()
         if count is None or last == self.channels:
             return self._added_blocks(tile(self.channels), outer, self.x.shape[1])
@@ -272,9 +278,10 @@ class _DenseTile:
             return sequence(*(self._vectors(c0, taps, rows, k, pixels, c) for c in range(0, self.channels, of.lanes)))
 
         def channel(c: Expr) -> tirx.Stmt:
+            block, lane = (c, const(0)) if of.planes else (c0, c)
             return sequence(
                 *(
-                    self._add(o, p, of.input(self.n, c0, rows, self._column(p, k), c, checked), self._weight(c0, taps, k, c, o))
+                    self._add(o, p, of.input(self.n, block, rows, self._column(p, k), lane, checked), self._weight(block, taps, k, lane, o))
                     for p in pixels
                     for o in range(self.blocks)
                 )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from aotc import ops
+from aotc import ops, targets
 from aotc.ir.expr import Module
 from aotc.ir.verify import verify
 from aotc.ir.visitor import calls_of
@@ -65,6 +65,14 @@ def test_channels_filled_up_to_a_power_of_two(channels: int) -> None:
     converted(before, options=options)
     transform = calls_of(convert_layout(before, options).main.body, ["layout_transform"])[0]
     assert transform.attrs.block == 1 << (channels - 1).bit_length()  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize("channels", [1, 3, 7])
+def test_planes_that_are_read_where_they_stand(channels: int) -> None:
+    text = f"(%x: float32[2, {channels}, 5, 4]) {{\n %a = conv(%x, $w)\n %b = conv(%a, $v)\n return %b\n}}"
+    before = module(text, {"w": weight(6, channels, 2, 2), "v": weight(8, 6, 1, 1)})
+    options = Options(channel_block=8, target=targets.get("x86-64-v3"))
+    assert converted(before, options=options) == ["reshape", "conv", "conv", "layout_transform"]
 
 
 @pytest.mark.parametrize("spatial", [(7,), (5, 4), (3, 4, 3)])
