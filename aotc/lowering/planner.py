@@ -27,7 +27,7 @@ from aotc.lowering.plan import StepKind, Storage
 from aotc.lowering.plan_symbols import with_symbols
 from aotc.lowering.recorder import Place, Recorder, Weights
 from aotc.lowering.residence import DEVICE, HOST, Residence, is_aligned
-from aotc.lowering.views import is_empty, is_view, resolve_view, results_of, view_offset
+from aotc.lowering.views import is_empty, is_view, needs_kernel, resolve_view, results_of, view_offset
 
 Compile = Callable[[Function], CompiledFunction]
 
@@ -141,11 +141,25 @@ def _plan_results(residence: Residence, tables: Tables, function: Function, para
     """The steps of a whole function, with its results in their places."""
     in_outputs = [place if place.storage is Storage.OUTPUT else None for place in places]
     with residence.scope():
+        # All at once and first: what follows on the device is not interrupted by them, and becomes one graph.
+        residence.require(_read_by_device(tables, function, params), DEVICE, "")
         values = FunctionPlanner(residence, tables, function, params, in_outputs).run()
         origins = [origin_of(result) for result in results_of(function.body)]
         delivered = deliver(residence, list(zip(values, places, strict=True)), origins)
         if residence.uses_device:
             hand_over(residence, delivered)
+
+
+def _read_by_device(tables: Tables, function: Function, params: Sequence[int]) -> list[int]:
+    """The values of parameters that launches read which run in any case."""
+    launched = [
+        node
+        for node in schedule(*results_of(function.body))
+        if isinstance(node, Call) and isinstance(node.op, Function) and needs_kernel(node) and node not in tables.joined.wholes
+        and tables.compiled[node.op].on_device
+    ]  # fmt: skip
+    read = {resolve_view(arg)[0] for node in launched for arg in node.args}
+    return [value for param, value in zip(function.params, params, strict=True) if param in read]
 
 
 def _plan_version(

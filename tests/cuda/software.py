@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import dataclasses
 import os
 from collections.abc import Iterator, Mapping, Sequence
@@ -34,6 +35,13 @@ def software_gpu(kernels: Sequence[CudaKernel], folder: Path, *, checked: bool =
     variables = {f"AOTC_SOFTWARE_CUDA_{name.upper()}": value for name, value in settings.items()}
     with mock.patch.dict(os.environ, {"AOTC_LIBCUDA": str(host_code.driver()), "AOTC_SOFTWARE_CUDA": str(folder), **variables}):
         yield
+
+
+def count(what: str) -> int:
+    """What the software driver has counted in this process: ``launches``, ``graph_launches``, ``copies_to_device``, ..."""
+    function = ctypes.CDLL(str(host_code.driver())).software_cuda_count
+    function.restype = ctypes.c_ulong
+    return int(function(what.encode()))
 
 
 def run(report: BuildReport, inputs: Mapping[str, np.ndarray], folder: Path, times: int = 1, **settings: str) -> list[np.ndarray]:

@@ -26,7 +26,7 @@ from aotc.packaging.reader import read_packaged
 from cross import qemu
 from tests.agreement import assert_agrees
 from tests.cuda.networks import NETWORKS, running_sum
-from tests.cuda.software import host_with_gpu, software_gpu
+from tests.cuda.software import count, host_with_gpu, software_gpu
 from tests.e2e.emulate import emulate
 
 
@@ -81,6 +81,20 @@ def test_states(device: str, tmp_path: Path) -> None:
             (got,) = ours.run({"x": x}).values()
             assert_agrees(got, y, 1e-4)
             assert_agrees(ours.state("total"), total, 1e-4)
+
+
+def test_one_graph_launch_a_run(tmp_path: Path) -> None:
+    report = aotc.compile(running_sum(), target=host_with_gpu(), output=tmp_path / "sum.so", device="cuda")
+    rng = np.random.default_rng(5)
+    with software_gpu(report.cuda_kernels, tmp_path / "kernels"):
+        session = aotc.load(report.output).session()
+        figures = []
+        for _ in range(4):
+            session.run({"x": rng.standard_normal((4, 32)).astype(np.float32), "total": np.zeros((4, 16), np.float32)})
+            figures.append((count("launches"), count("graph_launches"), count("copies_to_device")))
+    changes = np.diff(figures, axis=0).tolist()
+    assert [graphs for _, graphs, _ in changes] == [1, 1, 1]  # the first run is launch by launch
+    assert [copies for _, _, copies in changes] == [2, 2, 2]
 
 
 def test_versions(tmp_path: Path) -> None:
