@@ -47,7 +47,7 @@ from aotc.passes.pipeline import optimise
 from aotc.targets import Target, without_gpu
 from aotc.version import __version__
 
-PRECISIONS = ("fp32",)
+PRECISIONS = ("fp32", "fp16")
 DEVICES = ("auto", "cpu", "cuda")
 AUTO = "cpu"
 """What ``auto`` stands for: ``cpu``, or ``both`` for a file with kernels for the GPU and others for where there is none."""
@@ -108,8 +108,9 @@ def compile(
     ``ExportedProgram``, a ``torch.nn.Module`` (with example ``args``, and ``dynamic_shapes`` as ``torch.export`` takes
     them), or a Module. ``inputs`` fixes or bounds the dims of inputs by name. ``jobs`` is the number of processes that
     build kernels, by default one a core; 0 builds them in this process, best for many small models one after another. It does
-    not change the output. ``device`` is ``cpu``, or ``cuda`` for the target's GPU with the CPU for what it cannot do. ``compiler`` names a gcc to link with instead of
-    the ziglang wheel. ``operators`` are the user's own operators.
+    not change the output. ``precision`` is ``fp32``, or ``fp16`` for a GPU: sums and norms are then still float32, and inputs and
+    outputs keep their types. ``device`` is ``cpu``, or ``cuda`` for the target's GPU with the CPU for what it cannot do. ``compiler``
+    names a gcc to link with instead of the ziglang wheel. ``operators`` are the user's own operators.
 
     ``model`` may also be several models by name: each becomes an entry point of the file, and they share weights and states;
     one that needs ``args`` or ``inputs`` of its own is an ``aotc.EntryPoint``. ``states`` makes inputs states of the session:
@@ -133,7 +134,7 @@ def compile(
         identity = model_digest(module)
         module = with_versions(module, versions)
         count, skip = _KernelCount(clock.progress), () if winograd else ("choose_winograd",)
-        builds = [_lower(module, each, skip, jobs, clock, count, database) for each in _built_for(device, chosen)]
+        builds = [_lower(module, each, skip, jobs, clock, count, database, precision) for each in _built_for(device, chosen)]
         first, *fallback = builds
         planned = clock("plan", lambda: make_plan(first.module, first.compiled, first.in_place, *fallback))
         kernels = [kernel for each in builds for kernel in each.compiled.values()]
@@ -164,11 +165,13 @@ class _Build(Lowered):
 
 
 def _lower(
-    module: Module, target: Target, skip: Sequence[str], jobs: int | None, clock: _Clock, count: _KernelCount, database: Mapping[str, Tuned]
+    module: Module, target: Target, skip: Sequence[str], jobs: int | None, clock: _Clock, count: _KernelCount,
+    database: Mapping[str, Tuned], precision: str,
 ) -> _Build:  # fmt: skip
-    """The module optimised for a target, and the kernels of its functions: of the target's GPU, where it has one and it pays."""
-    picked = Algorithms(database, target)
-    optimised = clock("optimise", lambda: optimise(module, target, skip, pick=picked))
+    """The module optimised for a target, and the kernels of its functions: of the target's GPU, where it has one and it pays. A CPU
+    computes in float32."""
+    picked, used = Algorithms(database, target), precision if target.gpu is not None else "fp32"
+    optimised = clock("optimise", lambda: optimise(module, target, skip, pick=picked, precision=used))
     functions = primitive_functions(optimised)
     placement = place_devices(optimised) if target.gpu is not None else {}
     in_place = {f: index for f, index in choose_in_place(optimised).items() if not (f in placement and placement[f].on_device)}
@@ -250,6 +253,8 @@ def _check_options(precision: str, device: str, target: Target) -> None:
         raise InvalidOption(f"the device {device!r} is not one of {', '.join(DEVICES)}")
     if device == "cuda" and target.gpu is None:
         raise InvalidOption(f"the target {target.name} has no GPU that aotc knows: build with --device cpu, or for a Jetson")
+    if precision == "fp16" and _built_for(device, target)[0].gpu is None:
+        raise InvalidOption("CPUs compute in float32; fp16 is for the GPU of a Jetson: build with --device cuda, or with --precision fp32")
 
 
 def _built_for(device: str, target: Target) -> list[Target]:

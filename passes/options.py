@@ -24,7 +24,7 @@ class Options:
     ``target`` is the machine with whose numbers times are estimated, ``None`` for no estimates. ``skip`` names passes to leave
     out; ``verify`` checks the module after each pass; without ``fuse`` each call is a kernel of its own. ``panel`` is the number
     of output blocks of a convolution whose weights stand together, at most. ``fill_input`` says whether a first layer's few channels
-    are filled up to a power of two, so that a pixel's are one access. ``pick`` chooses the algorithm of a call that has several."""
+    are filled up to a power of two, so that a pixel's are one access. ``pick`` chooses the algorithm of a call that has several. ``precision`` is ``fp32``, or ``fp16`` where float32 values become halves."""
 
     channel_block: int = 8
     dense_block: int = 16
@@ -36,6 +36,7 @@ class Options:
     panel: int = 1
     fill_input: bool = False
     pick: Pick = first
+    precision: str = "fp32"
 
 
 GPU_CHANNELS = 8

@@ -9,6 +9,7 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from aotc import knobs
@@ -26,6 +27,7 @@ from aotc.passes.fold_batch_norm import fold_batch_norm
 from aotc.passes.fold_constants import fold_constants
 from aotc.passes.fuse_attention import fuse_attention
 from aotc.passes.fuse_operators import fuse_operators
+from aotc.passes.lower_precision import lower_precision
 from aotc.passes.number_iterations import number_iterations
 from aotc.passes.options import Options, Pick, first, options_for
 from aotc.passes.pack_weights import pack_weights
@@ -64,6 +66,8 @@ PIPELINE: tuple[Pass, ...] = (
     fuse_attention,
     # Last of the clean stage: only now are the projections of multi-output operators settled.
     eliminate_dead,
+    # The graph is clean, so an operator's operands say what it is; layouts come after, since a block's width depends on the type.
+    lower_precision,
     # Layouts change types, so all that reads axes (norms, algebra) is done. Packing follows: dense layers keep plain x.
     convert_layout,
     # Weights stand as kernels read them from here on.
@@ -89,9 +93,11 @@ REQUIRED = frozenset({"number_iterations", "fuse_operators"})
 PASSES: dict[str, Pass] = {run.__name__: run for run in PIPELINE}
 
 
-def optimise(module: Module, target: Target, skip: Sequence[str] = (), check: bool = False, pick: Pick = first) -> Module:
+def optimise(
+    module: Module, target: Target, skip: Sequence[str] = (), check: bool = False, pick: Pick = first, precision: str = "fp32"
+) -> Module:
     """The whole pipeline for ``target``, its GPU if it has one, without the passes named in ``skip``; ``check`` verifies after
-    each pass; ``pick`` chooses between algorithms.
+    each pass; ``pick`` chooses between algorithms; ``precision`` is that of float32 values.
 
     Raises InvalidOption for a pass that is unknown or required.
     """
@@ -100,7 +106,8 @@ def optimise(module: Module, target: Target, skip: Sequence[str] = (), check: bo
             choices = ", ".join(sorted(set(PASSES) - REQUIRED))
             raise InvalidOption(f"the pass {name!r} cannot be left out; these can: {choices}")
     left_out = frozenset(skip) | (CPU_ONLY if target.gpu is not None else frozenset())
-    return run_passes(module, PIPELINE, options_for(target, left_out, check or knobs.VERIFY.get(), pick))
+    options = options_for(target, left_out, check or knobs.VERIFY.get(), pick)
+    return run_passes(module, PIPELINE, replace(options, precision=precision))
 
 
 def run_passes(module: Module, passes: Sequence[Pass], options: Options) -> Module:

@@ -40,7 +40,9 @@ def build(
     jetpack: JetPack = None,
     output: Annotated[str, typer.Option("--output", "-o", metavar="FILE", help="The file to write.")] = "model.so",
     inputs: InputShapes = None,
-    precision: Annotated[str, typer.Option(help="Arithmetic of the built file.")] = "fp32",
+    precision: Annotated[
+        str, typer.Option(help="Arithmetic of the built file: `fp32`, or `fp16` for a GPU, where sums and norms stay in float32.")
+    ] = "fp32",
     device: Annotated[
         str, typer.Option(help="`cpu`, or `cuda` for the target's GPU with the CPU for what it cannot do; `auto` is `cpu`.")
     ] = "auto",
