@@ -61,8 +61,8 @@ def test_build_tells_what_it_made(folder: Path) -> None:
 
 def test_build_says_that_the_gpu_stays_unused(folder: Path) -> None:
     command = ("build", folder / "conv.onnx", "-t", "jetson", "-o", folder / "jetson.so")
-    assert "CPU kernels only" in aotc(*command).stdout
-    assert "CPU kernels only" not in aotc(*command, "--device", "cpu").stdout
+    assert "the GPU stays unused" in aotc(*command).stdout
+    assert "the GPU stays unused" not in aotc(*command, "--device", "cpu").stdout
     aotc("check", folder / "jetson.so")
     refused = aotc("check", folder / "jetson.so", "-t", "host", code=6)
     assert "aarch64" in refused.output
@@ -278,6 +278,22 @@ def test_compare_agrees_and_names_the_first_layer_that_departs(folder: Path, mon
     monkeypatch.setattr(comparison, "onnx_recorder", spoiled)
     result = aotc("compare", folder / "conv.onnx", "--shape", "x:2x3x16x16", "--json", code=6)
     assert json.loads(result.stdout)["first_departing"] == "conv2"
+
+
+def test_compare_names_the_first_layer_that_overflows_in_halves(folder: Path) -> None:
+    """Each layer multiplies by 16: of 100, the third gives 409600, which is no half."""
+    good = json.loads(aotc("compare", folder / "conv.onnx", "--shape", "x:2x3x16x16", "--precision", "fp16", "--json").stdout)
+    assert good["first_departing"] is None and good["figure"] == 0.02
+    nodes = [helper.make_node("MatMul", [f"x{i}", "w"], [f"x{i + 1}"], f"layer{i}") for i in range(4)]
+    value = [helper.make_tensor_value_info(name, TensorProto.FLOAT, [1, 4]) for name in ("x0", "x4")]
+    weights = numpy_helper.from_array(np.full((4, 4), 4, np.float32), "w")
+    onnx.save(helper.make_model(helper.make_graph(nodes, "g", value[:1], value[1:], [weights])), folder / "grows.onnx")
+    np.savez(folder / "grows.npz", x0=np.full((1, 4), 100, np.float32))
+    words = ("compare", folder / "grows.onnx", "--data", folder / "grows.npz", "-t", "jetson", "--precision", "fp16")
+    facts = json.loads(aotc(*words, "--json", code=6).stdout)
+    assert facts["first_departing"] == "layer2"
+    assert "overflows: 4.096e+05 is more than float16's 65504" in " ".join(aotc(*words, code=6).output.split())
+    assert "expected fp16" in aotc("compare", folder / "grows.onnx", "--precision", "fp8", code=2).output
 
 
 def test_targets_are_listed() -> None:

@@ -359,15 +359,19 @@ aotc_status aotc_pool_destroy(aotc_pool_t *pool, aotc_error *error);
 /* ---- Sessions ---- */
 
 /* A session for one entry point. options may be NULL. The arena is reserved here when all shapes are known, otherwise on the first
- * run of each larger shape; memory for outputs that are not bound on the first run that needs it. */
+ * run of each larger shape; memory for outputs that are not bound on the first run that needs it. For an entry point that uses a GPU the
+ * CUDA driver is looked for here, and code and weights are loaded for the first session: AOTC_UNSUPPORTED without a driver or on another
+ * GPU than the file has code for, unless the file has code for the CPU to stand in. */
 aotc_status aotc_session_create(aotc_model_t *model, const aotc_session_options *options, aotc_session_t **session, aotc_error *error);
 
 /* Frees the session and the outputs it holds. AOTC_BUSY while it runs. NULL is fine. */
 aotc_status aotc_session_destroy(aotc_session_t *session, aotc_error *error);
 
 /* Use the tensor as input, from now until it is bound anew. Its struct and shape are copied, its data are not: they must stay
- * valid and unchanged while a run goes on, and may be refilled between runs. Host memory, the input's dtype and rank, row-major
- * without gaps, aligned to its element size. Sizes that depend on other inputs are checked when running. */
+ * valid and unchanged while a run goes on, and may be refilled between runs. The input's dtype and rank, row-major without gaps, aligned
+ * to its element size. Host memory; where the entry point uses a GPU also memory of the GPU (kDLCUDA, kDLCUDAManaged), aligned to 16
+ * bytes. Memory that the GPU sees is used where it is, pinned memory (kDLCUDAHost) included; of the rest it gets copies. Sizes that
+ * depend on other inputs are checked when running. */
 aotc_status aotc_bind_input(aotc_session_t *session, size_t input, const DLTensor *tensor, aotc_error *error);
 
 /* Write the output straight into the tensor's memory in each run, until bound anew; NULL: back to memory of the session. The same

@@ -177,23 +177,38 @@ public:
     session &operator=(const session &) = delete;
     aotc_session_t *get() const noexcept { return handle_; }
 
-    /* Read the input from `data` in every run until it is bound anew; the memory stays the caller's. */
-    template <class T> void bind_input(const std::string &name, const T *data, shape dims) {
+    /* Read the input from `data` in every run until it is bound anew; the memory stays the caller's. `device`: where it is, such as
+     * kDLCUDA for memory of the GPU. */
+    template <class T> void bind_input(const std::string &name, const T *data, shape dims, DLDeviceType device = kDLCPU) {
         aotc_error failure;
-        const DLTensor tensor = detail::tensor(data, detail::dtype_of<T>::value(), dims);
+        DLTensor tensor = detail::tensor(data, detail::dtype_of<T>::value(), dims);
+        tensor.device.device_type = device;
         detail::check(aotc_bind_input(handle_, input_number(name), &tensor, &failure), failure);
     }
 
     /* Write the output to `data` in every run until it is bound anew. */
-    template <class T> void bind_output(const std::string &name, T *data, shape dims) {
+    template <class T> void bind_output(const std::string &name, T *data, shape dims, DLDeviceType device = kDLCPU) {
         aotc_error failure;
-        const DLTensor tensor = detail::tensor(data, detail::dtype_of<T>::value(), dims);
+        DLTensor tensor = detail::tensor(data, detail::dtype_of<T>::value(), dims);
+        tensor.device.device_type = device;
         detail::check(aotc_bind_output(handle_, output_number(name), &tensor, &failure), failure);
     }
 
     void run() {
         aotc_error failure;
         detail::check(aotc_run(handle_, &failure), failure);
+    }
+
+    /* Run, and return as soon as the GPU has all its work: a CUevent that has occurred when the run is done, or null. */
+    void *run_async() {
+        aotc_error failure;
+        void *event = nullptr;
+        detail::check(aotc_run_async(handle_, &event, &failure), failure);
+        return event;
+    }
+    void wait() {
+        aotc_error failure;
+        detail::check(aotc_wait(handle_, &failure), failure);
     }
 
     /* First values back into all states. */
