@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +18,10 @@ from aotc.compiler import compile as compile_model
 from aotc.errors import InvalidOption
 from aotc.ir.expr import Constant, Expr, Module, Parameter, TupleGetItem
 from aotc.ir.tap import last_of_each_origin, tap
+from aotc.ops.interpret import interpret
+from aotc.passes.lower_precision import lower_precision
+from aotc.passes.options import Options
+from aotc.passes.pipeline import CLEAN, run_passes
 from aotc.targets import Target
 
 Recorder = Callable[[Sequence[str]], Mapping[str, Sequence[np.ndarray]]]
@@ -71,6 +75,34 @@ def compare(module: Module, target: Target, feeds: Mapping[str, np.ndarray], rec
     names = module.output_names["main"]
     whole = tuple(difference(name, plain[name], reference) for name, reference in zip(names, outputs, strict=True))
     return Comparison(whole, tuple(nodes), tuple(unseen))
+
+
+def compare_precision(module: Module, precision: str, feeds: Mapping[str, np.ndarray]) -> Comparison:
+    """How far ``module`` in another precision is from itself in float32, layer by layer, as the operators' numpy references compute
+    both: no GPU is needed. A layer with values that a half cannot hold says so."""
+    clean = run_passes(module, CLEAN, Options())
+    lowered = lower_precision(clean, Options(precision=precision))
+    (outputs, layers), (new_outputs, new_layers) = (_interpreted(each, feeds) for each in (clean, lowered))
+    names = module.output_names["main"]
+    whole = tuple(_half_difference(name, new, old) for name, new, old in zip(names, new_outputs, outputs, strict=True))
+    nodes = [_half_difference(name, new_layers[name], value) for name, value in layers.items() if name in new_layers]
+    return Comparison(whole, tuple(nodes), tuple(name for name in layers if name not in new_layers))
+
+
+def _interpreted(module: Module, feeds: Mapping[str, np.ndarray]) -> tuple[list[np.ndarray], dict[str, np.ndarray]]:
+    """The outputs, and what the nodes of the user's names compute."""
+    chosen = {node for node in last_of_each_origin(module.main).values() if not isinstance(node, (Constant, Parameter))}
+    tapped, count = tap(module, lambda node: node in chosen), len(module.output_names["main"])
+    with np.errstate(over="ignore", invalid="ignore"):
+        values = interpret(tapped.module.main, [feeds[param.name] for param in module.main.params])
+    return values[:count], dict(zip(tapped.names, values[count:], strict=True))
+
+
+def _half_difference(name: str, result: np.ndarray, reference: np.ndarray) -> Difference:
+    found = difference(name, result.astype(reference.dtype), reference)
+    if np.isinf(result).any() and np.isfinite(reference).all():
+        return replace(found, note=f"overflows: {np.abs(reference).max():.4g} is more than float16's {np.finfo(np.float16).max:g}")
+    return found
 
 
 def run_once(module: Module, target: Target, feeds: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
@@ -132,8 +164,6 @@ def onnx_recorder(path: str, feeds: Mapping[str, np.ndarray]) -> tuple[Recorder,
 
 def numpy_recorder(module: Module, feeds: Mapping[str, np.ndarray]) -> tuple[Recorder, list[np.ndarray]]:
     """The operators' numpy references on the imported module: shows faults of passes and kernels, not of the import."""
-    from aotc.ops.interpret import interpret
-
     arrays = [feeds[param.name] for param in module.main.params]
 
     def record(origins: Sequence[str]) -> dict[str, list[np.ndarray]]:

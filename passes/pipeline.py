@@ -87,6 +87,9 @@ PIPELINE: tuple[Pass, ...] = (
 CPU_ONLY = frozenset({"fuse_attention", "choose_winograd", "pack_weights"})
 """Passes whose operators and layouts are for the kernels of CPUs."""
 
+CLEAN = PIPELINE[: PIPELINE.index(lower_precision)]
+"""The passes that leave a network's numbers and layouts as its author has them."""
+
 REQUIRED = frozenset({"number_iterations", "fuse_operators"})
 """The planner and lowering need these. Every other pass only makes the module better, and may be left out."""
 

@@ -59,14 +59,25 @@ def compare(
     channels: ChannelsOption = "rgb",
     crop: CropOption = 1.0,
     figure: Annotated[
-        float, typer.Option(min=0, help="Largest difference allowed, relative to the largest value; the L2 distance is held to a third.")
-    ] = 1e-4,
+        float | None,
+        typer.Option(
+            min=0,
+            help="Largest difference allowed, relative to the largest value; the L2 distance is held to a third.",
+            show_default="1e-4, or 2e-2 for fp16",
+        ),
+    ] = None,
     reference: Annotated[str, typer.Option(help="`auto`: ONNX Runtime or PyTorch; `numpy`: aotc's own operator references.")] = "auto",
+    precision: Annotated[
+        str | None,
+        typer.Option(help="`fp16`: compare the model in this precision with itself in float32, as aotc's references compute both."),
+    ] = None,
     operators: Operators = None,
     show_all: Annotated[bool, typer.Option("--all", help="Show all layers, not only the ten that differ most.")] = False,
     as_json: AsJson = False,
 ) -> None:
     """Compare every layer of a model, compiled and run here, with ONNX Runtime or PyTorch; exit code 6 if an output departs.
+
+    With `--precision fp16` the first layer that overflows, or loses too much, is named, without a GPU.
 
     Example: `aotc compare model.onnx --data cat.jpg --mean 127 --std 128`
     """
@@ -77,15 +88,20 @@ def compare(
     if reference not in REFERENCES:
         raise InvalidOption(f"--reference is {reference!r}; expected one of {', '.join(REFERENCES)}")
     board = targets.get(target, jetpack)
-    if board.triple != (here := targets.get("host")).triple:
+    if precision not in (None, "fp16"):
+        raise InvalidOption(f"--precision is {precision!r}; expected fp16, or none for the model as it is")
+    figure = figure if figure is not None else 2e-2 if precision else 1e-4
+    if not precision and board.triple != (here := targets.get("host")).triple:
         raise InvalidOption(f"--target {target} is {board.triple}; what is compared runs here, on {here.triple}: choose such a target")
     own = load_operators_of(operators)
     source = load_source(model)
     module = import_model(source.model, parse_inputs(inputs), source.args, source.dynamic_shapes, own)
     specs = [ParameterSpec.of(param) for param in module.main.params]
     feeds = load_feeds(specs, data, shape, seed, Preprocessing(mean, std, layout, channels, crop))
-    record, outputs = _reference(reference, source, module, feeds)
-    found = comparison.compare(module, board, feeds, record, outputs)
+    if precision:
+        found = comparison.compare_precision(module, precision, feeds)
+    else:
+        found = comparison.compare(module, board, feeds, *_reference(reference, source, module, feeds))
     first = found.first_departing(figure)
     wrong = [output.name for output in found.outputs if output.exceeds(figure)]
     if as_json:
