@@ -507,14 +507,21 @@ class _Entry(object):
         _check_names("input", [info.name for info, _ in self.inputs], inputs, True)
         _check_names("output", [info.name for info, _ in self.outputs], out, False)
         for number, (info, dtype) in enumerate(self.inputs):
-            array = _input_array(info, inputs[info.name])
-            handle.call(api.bind_input, self.pointer, number, ctypes.byref(_dl_tensor(array, dtype)))
+            array = inputs[info.name]
+            if _is_on_gpu(array):
+                tensor = _gpu_tensor("input", info, array, dtype)
+            else:
+                array = _input_array(info, array)
+                tensor = _dl_tensor(array, dtype)
+            handle.call(api.bind_input, self.pointer, number, ctypes.byref(tensor))
             self.read[number] = array
         results = collections.OrderedDict()  # type: collections.OrderedDict[str, Any]
         for number, (info, dtype) in enumerate(self.outputs):
             target = out[info.name] if info.name in out else self.new_output(number, info) if copy else None
             if target is None:
                 handle.call(api.bind_output, self.pointer, number, None)
+            elif _is_on_gpu(target):
+                handle.call(api.bind_output, self.pointer, number, ctypes.byref(_gpu_tensor("output", info, target, dtype)))
             else:
                 _check_output(info, target)
                 handle.call(api.bind_output, self.pointer, number, ctypes.byref(_dl_tensor(target, dtype)))
@@ -595,8 +602,9 @@ class Session(object):
 
         Arrays that are contiguous are used where they lie. An array of another dtype is refused, not converted; lists and numbers
         become arrays of the input's dtype. ``copy=False`` returns views of the session's memory, which the next run overwrites.
-        ``out`` names arrays that outputs are written into; an output whose shape depends on the data cannot be among them. Raises
-        Error.
+        ``out`` names arrays that outputs are written into; an output whose shape depends on the data cannot be among them. In a model
+        that uses a GPU both may be arrays there (of PyTorch, CuPy and others that have ``__cuda_array_interface__``), which are used
+        where they lie; what fills them must be done before. Raises Error.
         """
         self._enter()
         try:
@@ -782,6 +790,24 @@ def _input_array(info: TensorInfo, value: Any) -> np.ndarray:
     if not _fits(array.shape, info.shape):
         raise Error(f"input {info.name!r}: expected shape {_shape(info.shape)}, got {_shape(array.shape)}", INVALID_ARGUMENT)
     return array if array.flags.c_contiguous and array.flags.aligned else np.array(array, order="C")
+
+
+def _is_on_gpu(value: Any) -> bool:
+    return hasattr(value, "__cuda_array_interface__")
+
+
+def _gpu_tensor(kind: str, info: TensorInfo, value: Any, dtype: _DataType) -> _Tensor:
+    """An array on a GPU, by its ``__cuda_array_interface__``."""
+    told = value.__cuda_array_interface__
+    shape, found = tuple(told["shape"]), np.dtype(told["typestr"])
+    if found != info.dtype or not _fits(shape, info.shape):
+        raise Error(f"{kind} {info.name!r}: expected {info.dtype} {_shape(info.shape)}, got {found} {_shape(shape)}", INVALID_ARGUMENT)
+    dims, strides = (ctypes.c_int64 * max(1, len(shape)))(*shape), None
+    if told.get("strides"):
+        strides = (ctypes.c_int64 * max(1, len(shape)))(*[stride // found.itemsize for stride in told["strides"]])
+    return _Tensor(
+        data=told["data"][0], device_type=2, device_id=0, ndim=len(shape), dtype=dtype, shape=dims, strides=strides, byte_offset=0
+    )
 
 
 def _check_output(info: TensorInfo, array: np.ndarray) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import json
 import subprocess
 import threading
@@ -25,6 +26,8 @@ from aotc.packaging.planfile import read_plan
 from aotc.packaging.reader import read_packaged
 from cross import qemu
 from tests.agreement import assert_agrees
+from tests.cuda import host_code
+from tests.cuda.launcher import Device
 from tests.cuda.networks import NETWORKS, running_sum
 from tests.cuda.software import count, host_with_gpu, software_gpu
 from tests.e2e.emulate import emulate
@@ -95,6 +98,40 @@ def test_one_graph_launch_a_run(tmp_path: Path) -> None:
     changes = np.diff(figures, axis=0).tolist()
     assert [graphs for _, graphs, _ in changes] == [1, 1, 1]  # the first run is launch by launch
     assert [copies for _, _, copies in changes] == [2, 2, 2]
+
+
+class OnGpu:
+    """An array of the software GPU's, as PyTorch and CuPy show theirs."""
+
+    def __init__(self, device: Device, value: np.ndarray) -> None:
+        self.device, self.value, self.address = device, value, ctypes.c_uint64()
+        device.call("cuMemAlloc_v2", ctypes.byref(self.address), value.nbytes)
+        device.call("cuMemcpyHtoDAsync_v2", self.address, value.ctypes.data_as(ctypes.c_void_p), value.nbytes, None)
+        device.call("cuStreamSynchronize", None)
+
+    @property
+    def __cuda_array_interface__(self) -> dict[str, object]:
+        return {"shape": self.value.shape, "typestr": self.value.dtype.str, "data": (self.address.value, False), "version": 3}
+
+    def read(self) -> np.ndarray:
+        self.device.call("cuMemcpyDtoHAsync_v2", self.value.ctypes.data_as(ctypes.c_void_p), self.address, self.value.nbytes, None)
+        return self.value
+
+
+def test_arrays_on_the_gpu(folder: Path) -> None:
+    report, x = built("dense", folder), NETWORKS["dense"][1][0]["x"]
+    with software_gpu(report.cuda_kernels, folder / "kernels", device="discrete"), Device(host_code.driver()) as device:
+        session, given, result = aotc.load(report.output).session(), OnGpu(device, x), OnGpu(device, np.zeros((4, 16), np.float32))
+        before = count("copies_to_device"), count("copies_to_host")
+        for _ in range(3):
+            assert session.run({"x": given}, out={"y": result})["y"] is result
+        assert (count("copies_to_device"), count("copies_to_host")) == before
+        assert_agrees(result.read(), expected("dense")[0][0], 1e-4)
+        with pytest.raises(aotc.RuntimeFailure, match=r"input 'x': expected float32 \[4, 32\], got float64 \[4, 32\]"):
+            session.run({"x": OnGpu(device, x.astype(np.float64))})
+    with pytest.raises(aotc.RuntimeFailure, match=r"should be in host memory and is in CUDA memory"):
+        aotc.compile(NETWORKS["dense"][0](), output=folder / "cpu.so")
+        aotc.load(folder / "cpu.so").run({"x": given})
 
 
 def test_versions(tmp_path: Path) -> None:

@@ -111,7 +111,7 @@ static aotc_status load_kernel(device *self, const plan *plan, uint32_t number, 
     CUresult result = CUDA_SUCCESS;
     if (!self->modules[cubin]) result = self->driver.module_load(&self->modules[cubin], aotc_cubins_data + plan->cubins[cubin].offset);
     if (!result) result = self->driver.module_function(&self->functions[number], self->modules[cubin], symbol);
-    if (!result && kernel->shared_bytes > 48u << 10)
+    if (!result && kernel->shared_bytes) /* with what the code itself declares it may pass the 48 KB that need no asking */
         result = self->driver.function_set(self->functions[number], CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES, (int)kernel->shared_bytes);
     return check(self, result, tried.data, error);
 }
