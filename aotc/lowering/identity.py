@@ -101,8 +101,7 @@ def _flops(call: Call) -> Dim:
     name = call.op.name
     attrs: Any = call.attrs
     if name in ("conv", "integer_conv"):
-        taps = args[1].shape[1:-1] if attrs.channel_block else args[1].shape[1:]
-        return 2 * result.size * product(taps)
+        return _blocked_conv_flops(attrs, args[1], result) if attrs.channel_block else 2 * result.size * product(args[1].shape[1:])
     if name == "winograd_conv":
         tiles = product(ceildiv(extent, attrs.tile) for extent in result.shape[2:4])
         return 2 * result.shape[0] * tiles * args[1].size
@@ -111,6 +110,14 @@ def _flops(call: Call) -> Dim:
     if name in ("matmul", "dense", "packed_dense", "integer_matmul"):
         return 2 * result.size * args[0].shape[-1]
     return max(args, key=_static_size).size if name in _REDUCTIONS and args else result.size
+
+
+def _blocked_conv_flops(attrs: Any, weight: TensorType, result: TensorType) -> Dim:
+    """The filling of channels does not count."""
+    taps = weight.shape[1:-1]
+    if attrs.in_channels:
+        taps = (attrs.in_channels, *taps[1:-1])
+    return 2 * product((result.shape[0], attrs.out_channels, *result.shape[2:-1], *taps))
 
 
 _REDUCTIONS = ("sum", "mean", "prod", "max", "min", "all", "any", "argmax", "argmin", "softmax", "log_softmax")

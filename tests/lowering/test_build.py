@@ -156,3 +156,12 @@ def test_label_and_flops() -> None:
     function = function_of(ops.relu(ops.conv(x, w, groups=2)), x, w)
     assert function_label(function) == "conv_relu"
     assert function_flops(function) == 2 * b * 6 * 36 * 2 * 9 + b * 6 * 36
+
+
+def test_flops_of_filling_do_not_count() -> None:
+    x, w = var("x", "float32", 1, 2, 8, 8, 16), var("w", "float32", 3, 2, 3, 3, 16, 16)
+    conv = ops.conv(x, w, channel_block=16, in_channels=24, out_channels=40)
+    assert function_flops(function_of(conv, x, w)) == 2 * 40 * 36 * 24 * 9
+    d = var("d", "float32", 2, 3, 3, 16)
+    depthwise = ops.conv(x, d, channel_block=16, groups=24, out_channels=24)
+    assert function_flops(function_of(depthwise, x, d)) == 2 * 24 * 36 * 9
