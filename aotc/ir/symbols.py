@@ -6,7 +6,7 @@ uses it, or of a function around that: by ``define_dims``, or by an ``If`` or ``
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, cast
 
 from aotc.ir.dims import Symbol, as_symbol, symbols_of
@@ -52,9 +52,10 @@ def schedule(*roots: Expr) -> list[Expr]:
 
     The order is the one in which a plan runs; it is fixed by the graph.
     """
-    found = {name: node for node in post_order(*roots) for name in symbols_defined(node)}
-    if not found:
-        return post_order(*roots)
+    everything = post_order(*roots)
+    if not any(symbols_defined(node) for node in everything):
+        return everything
+    defining = definers(everything)
     order: list[Expr] = []
     done: set[int] = set()
     stack: list[tuple[Expr, bool]] = [(root, False) for root in reversed(roots)]
@@ -67,14 +68,22 @@ def schedule(*roots: Expr) -> list[Expr]:
             order.append(node)
             continue
         stack.append((node, True))
-        below: Sequence[Expr] = [*_definers(node, found), *children(node)]
+        below: Sequence[Expr] = [*defining(node), *children(node)]
         stack.extend((child, False) for child in reversed(below) if id(child) not in done)
     return order
 
 
-def _definers(node: Expr, found: dict[str, Expr]) -> list[Expr]:
-    used = symbols_of(*(dim for each in (node, *_inside(node)) for dim in dims_of_node(each)))
-    return [found[name] for name in used if name in found and found[name] is not node]
+def definers(nodes: Sequence[Expr]) -> Callable[[Expr], list[Expr]]:
+    """A function that gives those of ``nodes`` that define the symbols which a node mentions."""
+    found = {name: node for node in nodes for name in symbols_defined(node)}
+
+    def of(node: Expr) -> list[Expr]:
+        if not found:
+            return []
+        used = symbols_of(*(dim for each in (node, *_inside(node)) for dim in dims_of_node(each)))
+        return [found[name] for name in used if name in found and found[name] is not node]
+
+    return of
 
 
 def _inside(node: Expr) -> list[Expr]:

@@ -23,6 +23,7 @@ from aotc.lowering.delivery import copied, deliver, hand_over
 from aotc.lowering.device_tables import CudaTables, device_weights_first
 from aotc.lowering.in_place import InPlace
 from aotc.lowering.joined import Joined, choose_joined, parts_of
+from aotc.lowering.order import in_stretches
 from aotc.lowering.plan import StepKind, Storage
 from aotc.lowering.plan_symbols import with_symbols
 from aotc.lowering.recorder import Place, Recorder, Weights
@@ -202,10 +203,22 @@ class FunctionPlanner:
 
     def run(self) -> list[int]:
         """Plans everything; the values of the results."""
-        for node in schedule(*self.results):
+        for node in self._order():
             if node not in self.value_ids:
                 self.value_ids[node] = self._plan_node(node)
         return [self.value_ids[result][0] for result in self.results]
+
+    def _order(self) -> list[Expr]:
+        order = schedule(*self.results)
+        return in_stretches(order, self._side, self.tables.in_place) if self.residence.uses_device else order
+
+    def _side(self, node: Expr) -> bool | None:
+        """The processor whose step a node is, if it is one."""
+        if isinstance(node, (If, Loop)) or is_planned(node):
+            return HOST
+        if isinstance(node, Call) and isinstance(node.op, Function) and node.op in self.tables.compiled:
+            return self.tables.compiled[node.op].on_device
+        return None
 
     def ids(self, exprs: Sequence[Expr]) -> list[int]:
         """The values of tensors that are planned already."""

@@ -70,6 +70,9 @@ def test_sizes_that_a_run_tells_are_the_hosts(folder: Path) -> None:
     assert any("sizes depend on the data" in placed.reason for placed in report.placement.values())
     assert any("its sizes depend on the data" in note for note in report.notes)
     assert [placed.on_device for placed in report.placement.values()].count(True) >= 3
+    kinds = [step.kind for step in plan_of(report).entry_points[0].steps]
+    launches = [number for number, kind in enumerate(kinds) if kind is StepKind.LAUNCH]
+    assert launches == list(range(launches[0], launches[0] + len(launches)))  # one stretch, also of what the host does not wait for
 
 
 @pytest.mark.parametrize("device", ["integrated", "discrete"])
