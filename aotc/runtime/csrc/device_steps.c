@@ -66,9 +66,11 @@ static crossing needed(const aotc_session_t *self, const plan_step *step, const 
 static aotc_status cross(aotc_session_t *self, const plan_step *step, aotc_error *error) {
     device_session *cuda = self->cuda;
     const cuda_driver *driver = &cuda->device->driver;
+    bool waits = false; /* for the device: not for what the caller gave to the host */
     for (uint32_t i = 0; i < step->arguments.count; i++) {
         const plan_value *value = argument(self, step, i);
         uint64_t bytes = shapes_value_bytes(self->plan, value, self->current->exprs);
+        waits |= step->kind == STEP_TO_HOST && (value->storage != STORAGE_INPUT || !self->inputs[value->index].data);
         crossing way = bytes ? needed(self, step, value) : NOTHING;
         if (way == NOTHING) continue;
         CUdeviceptr device = (CUdeviceptr)device_address(self, value);
@@ -79,7 +81,7 @@ static aotc_status cross(aotc_session_t *self, const plan_step *step, aotc_error
         aotc_status status = check(self, step, result, error);
         if (status) return status;
     }
-    return step->kind == STEP_TO_HOST ? device_wait(self, error) : AOTC_OK;
+    return waits ? device_wait(self, error) : AOTC_OK;
 }
 
 aotc_status device_step(aotc_session_t *self, uint32_t number, uint32_t *next, aotc_error *error) {
