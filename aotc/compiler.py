@@ -35,11 +35,13 @@ from aotc.lowering.planner import Lowered, Planned, make_plan
 from aotc.lowering.tuned import Algorithms, Tuned, read_tuning, selections
 from aotc.lowering.views import needs_kernel
 from aotc.ops.custom import CustomOperator
+from aotc.packaging.board_check import board_notes
 from aotc.packaging.link import Linked, Parts, link
 from aotc.packaging.manifest import TargetInfo, make_manifest
 from aotc.packaging.operator_cuda import check_cpu_code, compile_cuda_sources, is_cuda_source
 from aotc.packaging.operator_source import compile_sources, is_source
 from aotc.packaging.planfile import write_plan
+from aotc.packaging.reader import read_packaged
 from aotc.packaging.stubs import stub_source
 from aotc.packaging.weights_file import weights_path, write_weights
 from aotc.passes.choose_winograd import winograd_growth
@@ -145,7 +147,10 @@ def compile(
     entry = planned.plan.entry_points[0]
     distinct = len({id(kernel) for kernel in kernels})  # equal functions share one
     launched = tuple({each.symbol: each for kernel in kernels for each in kernel.kernels if isinstance(each, CudaKernel)}.values())
-    notes = (*_notes(chosen, device), *_placement_notes(first), *_spill_notes(launched), *_tuning_notes(tuning, builds))
+    notes = (
+        *_notes(chosen, device), *_placement_notes(first), *_spill_notes(launched), *_tuning_notes(tuning, builds),
+        *board_notes(read_packaged(output), chosen),
+    )  # fmt: skip
     return BuildReport(
         output, chosen, linked, entry.arena_size, entry.arena_lower_bound, planned.weights_size, len(entry.steps),
         count.built, distinct - count.built, clock.seconds, notes, weights_path(output) if linked.weights_beside else None,

@@ -49,3 +49,9 @@ class TooBusy(AotcError):
     """A measurement that other processes disturbed too much to be judged."""
 
     exit_code = 8
+
+
+class Unproven(AotcError):
+    """Something that cannot be settled on this computer (``aotc check --board``)."""
+
+    exit_code = 9

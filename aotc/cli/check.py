@@ -1,13 +1,17 @@
-"""``aotc check``: whether a built file is whole and loads on a target."""
+"""``aotc check``: whether a built file is whole and loads on a target, or on a board."""
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+import dataclasses
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from aotc.cli.common import AsJson, BuiltFile, JetPack, console, print_json, version_text
-from aotc.errors import BuildError, RuntimeFailure
+from aotc.errors import BuildError, InvalidOption, RuntimeFailure, Unproven
+
+if TYPE_CHECKING:
+    from aotc.packaging.reader import PackagedModel
 
 
 def check(
@@ -15,17 +19,50 @@ def check(
     target: Annotated[
         str | None, typer.Option("--target", "-t", metavar="NAME", help="Check for this target; the one it was built for by default.")
     ] = None,
+    board: Annotated[
+        str | None, typer.Option(metavar="NAME", help="Check for this board: `orin-nano`, `agx-xavier`; a wrong name lists them all.")
+    ] = None,
     jetpack: JetPack = None,
     as_json: AsJson = False,
 ) -> None:
     """Check that a file is whole (all hashes) and will load on its target: processor, C library, needed libraries, exports.
 
-    Example: `aotc check model.so --target jetson-xavier --jetpack 5.1`
+    With `--board` also whether it will run there: GPU, driver, memory. Exit code 6 where it will not, 9 where nothing on this computer can
+    tell.
+
+    Example: `aotc check model.so --board orin-nano --jetpack 6.2`
     """
     from aotc.packaging.reader import read_packaged
 
+    if target is not None and board is not None:
+        raise InvalidOption("--board says which target it is: leave out --target")
     model = read_packaged(file)
     model.verify()
+    if board is not None:
+        _check_board(model, board, jetpack, as_json)
+    else:
+        _check_target(model, target, jetpack, as_json)
+
+
+def _check_board(model: PackagedModel, name: str, jetpack: str | None, as_json: bool) -> None:
+    from aotc.packaging.board_check import findings
+    from aotc.targets.boards import board as board_named
+
+    board = board_named(name)
+    found = findings(model, board, jetpack)
+    if as_json:
+        print_json({"file": str(model.path), "board": board.name, "findings": [dataclasses.asdict(finding) for finding in found]})
+    else:
+        for finding in found:
+            mark = {True: "[bold green]yes[/]    ", False: "[bold red]no[/]     ", None: "[bold yellow]unknown[/]"}[finding.right]
+            console.print(f"{mark} [bold]{finding.what}[/]: {finding.text}", highlight=False)
+    if wrong := [finding.text for finding in found if finding.right is False]:
+        raise RuntimeFailure(f"{model.path} will not run on {board.title}: {'; '.join(wrong)}")
+    if unknown := [finding.text for finding in found if finding.right is None]:
+        raise Unproven(f"whether {model.path} runs on {board.title} is unproven: {'; '.join(unknown)}")
+
+
+def _check_target(model: PackagedModel, target: str | None, jetpack: str | None, as_json: bool) -> None:
     built_for = model.manifest.target
     name = target or built_for.name
     glibc = built_for.glibc
@@ -36,12 +73,12 @@ def check(
         board = targets.get(name, jetpack)
         glibc = board.glibc
         if board.triple != built_for.triple:
-            raise RuntimeFailure(f"{file} is built for {built_for.triple}, {name} is {board.triple}; build it with --target {name}")
+            raise RuntimeFailure(f"{model.path} is built for {built_for.triple}, {name} is {board.triple}; build it with --target {name}")
         missing = sorted(set(built_for.features) - set(board.features))
     faults = [f"it may use instructions that {name} lacks: {', '.join(missing)}"] if missing else []
     faults += _elf_faults(model, glibc)
     facts: dict[str, Any] = {
-        "file": file,
+        "file": str(model.path),
         "target": name,
         "glibc_of_target": version_text(glibc),
         "glibc_needed": version_text(model.elf.newest_glibc),
@@ -52,14 +89,14 @@ def check(
         print_json(facts)
     elif not faults:
         console.print(
-            f"[bold green]fine:[/] {file} is whole and loads on {name} (glibc {facts['glibc_needed']} of {facts['glibc_of_target']})",
+            f"[bold green]fine:[/] {model.path} is whole and loads on {name} (glibc {facts['glibc_needed']} of {facts['glibc_of_target']})",
             highlight=False,
         )
     if faults:
-        raise RuntimeFailure(f"{file} does not load on {name}: {'; '.join(faults)}")
+        raise RuntimeFailure(f"{model.path} does not load on {name}: {'; '.join(faults)}")
 
 
-def _elf_faults(model: Any, glibc: tuple[int, int]) -> list[str]:
+def _elf_faults(model: PackagedModel, glibc: tuple[int, int]) -> list[str]:
     from aotc.packaging.elf_check import check_output
 
     try:

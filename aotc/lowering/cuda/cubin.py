@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import re
 import struct
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -68,6 +69,19 @@ def architecture(cubin: bytes) -> int:
         raise InvalidModel("this is no cubin: expected an ELF file for CUDA")
     flags = int.from_bytes(cubin[48:52], "little")
     return flags >> (8 if cubin[8] >= 8 else 0) & 0xFF  # CUDA 13 moved it, with a new ABI version
+
+
+def toolkit(cubin: bytes) -> tuple[int, int]:
+    """The CUDA release whose compiler made a cubin."""
+    architecture(cubin)
+    version = int.from_bytes(cubin[20:24], "little")
+    if version >= 100:  # until CUDA 12 where other ELF files have their version: 126 for 12.6
+        return version // 10, version % 10
+    note = ELFFile(io.BytesIO(cubin)).get_section_by_name(".note.nv.tkinfo")
+    told = re.search(rb"release (\d+)\.(\d+)", note.data() if note is not None else b"")
+    if told is None:
+        raise InvalidModel("this cubin does not say which release of CUDA made it")
+    return int(told[1]), int(told[2])
 
 
 def figures(cubin: bytes) -> list[KernelFigures]:

@@ -23,6 +23,10 @@ class Release:
     oldest: int
     newest: int
 
+    @property
+    def major(self) -> int:
+        return int(self.version.partition(".")[0])
+
 
 RELEASES = (
     Release("11.8", "nvidia-cuda-nvrtc-cu11==11.8.89", "jetson-nano", "cuda_nvrtc/lib/libnvrtc.so.11.2", 35, 90),
@@ -39,7 +43,7 @@ def release_for(sm: int, cuda: tuple[int, int]) -> Release:
     able = [release for release in RELEASES if release.oldest <= sm <= release.newest]
     if not able:
         raise BuildError(f"no NVRTC makes code for sm_{sm}: expected {RELEASES[0].oldest} to {RELEASES[-1].newest}")
-    older = [release for release in able if int(release.version.partition(".")[0]) <= cuda[0]]
+    older = [release for release in able if release.major <= cuda[0]]
     return older[-1] if older else able[0]
 
 

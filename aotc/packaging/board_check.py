@@ -1,0 +1,115 @@
+"""Whether a built file will load and run on a board: what it needs beside what the board and its JetPack have."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from aotc import targets
+from aotc.errors import BuildError
+from aotc.lowering.cuda.cubin import toolkit
+from aotc.lowering.cuda.nvrtc import release_for
+from aotc.lowering.plan import EntryPoint, ExecutionPlan, Memory
+from aotc.packaging.elf_check import check_output
+from aotc.packaging.planfile import read_plan
+from aotc.packaging.reader import PackagedModel
+from aotc.targets.base import JETPACK_CUDA, Target
+from aotc.targets.boards import BOARDS, Board
+
+USABLE = 0.75
+"""The share of a board's memory that a model may take: the rest is the system's, the driver's and the app's."""
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One thing that was checked: ``right`` is ``None`` where nothing here can tell."""
+
+    what: str
+    right: bool | None
+    text: str
+
+
+def findings(model: PackagedModel, board: Board, jetpack: str | None) -> list[Finding]:
+    """All that was checked, in the order in which a board would trip over it. Raises InvalidOption for a JetPack that the board has
+    not."""
+    target = targets.get(board.target, jetpack)
+    plan, built_for = read_plan(model.plan), model.manifest.target
+    found = [_processor(built_for.triple, target.triple)]
+    if not found[0].right:
+        return found
+    missing = sorted(set(built_for.features) - set(target.features))
+    told = f"it may use {', '.join(missing)}, which the board's cores lack: build it with --target {board.target}"
+    found.append(Finding("instructions", not missing, told if missing else f"built for {built_for.mcpu}"))
+    found.append(_libraries(model, target.glibc))
+    if plan.cubins:
+        found += _gpu(model, plan, board, str(target.jetpack))
+    return [*found, *_memory(model, plan, board)]
+
+
+def _processor(built_for: str, board: str) -> Finding:
+    right = built_for == board
+    return Finding("processor", right, f"built for {built_for}" + ("" if right else f", the board is {board}: build it for the board"))
+
+
+def _libraries(model: PackagedModel, glibc: tuple[int, int]) -> Finding:
+    try:
+        check_output(model.path, glibc)
+    except BuildError as error:
+        return Finding("libraries", False, str(error))
+    needed = ".".join(map(str, model.elf.newest_glibc))
+    return Finding("libraries", True, f"needs glibc {needed}, the board has {glibc[0]}.{glibc[1]}; needs {', '.join(model.elf.needed)}")
+
+
+def _gpu(model: PackagedModel, plan: ExecutionPlan, board: Board, jetpack: str) -> Iterator[Finding]:
+    """Machine code of a GPU runs on exactly its own compute capability; there is no PTX in a file that a driver could not read."""
+    held = sorted({cubin.sm for cubin in plan.cubins})
+    names = ", ".join(f"sm_{sm}" for sm in held)
+    if board.sm not in held:
+        yield Finding("GPU code", False, f"it holds code for {names}, the board has sm_{board.sm}: build it with --sm {board.sm}")
+        return
+    yield Finding("GPU code", True, f"it holds code for {names}, the board has sm_{board.sm}")
+    codes = model.cubins(plan)
+    made = {toolkit(code) for code, cubin in zip(codes, plan.cubins, strict=True) if cubin.sm == board.sm}
+    yield _driver(max(made), board, jetpack)
+
+
+def _driver(made: tuple[int, int], board: Board, jetpack: str) -> Finding:
+    """A driver takes the code of all compilers of its own major version, and of older ones (CUDA Compatibility, minor version
+    compatibility)."""
+    driver = JETPACK_CUDA[jetpack]
+    text = f"made by CUDA {made[0]}.{made[1]}; JetPack {jetpack} has a driver of CUDA {driver[0]}.{driver[1]}"
+    if made[0] <= driver[0]:
+        return Finding("driver", True, text)
+    if release_for(board.sm, driver).major <= driver[0]:
+        return Finding("driver", False, f"{text}: build it with --target {board.target} --jetpack {jetpack}")
+    proof = "copy the file and aotc_runtime.py there and run it once"
+    return Finding("driver", None, f"{text}; no compiler of that release can be had for this computer, so only the board can tell: {proof}")
+
+
+def board_notes(model: PackagedModel, target: Target) -> tuple[str, ...]:
+    """What the user of a file just built should know of the boards that its target stands for: what fails or cannot be proved there,
+    each said once with the boards that it is true of."""
+    said: dict[str, list[str]] = {}
+    for board in BOARDS:
+        if board.target == target.name:
+            for finding in findings(model, board, target.jetpack):
+                if not finding.right:
+                    said.setdefault(finding.text, []).append(board.name)
+    return tuple(f"{', '.join(names)}: {text}" for text, names in said.items())
+
+
+def _memory(model: PackagedModel, plan: ExecutionPlan, board: Board) -> Iterator[Finding]:
+    entries, weights = plan.entry_points, model.manifest.weights_size
+    room = int(board.memory_bytes * USABLE)
+    # A GPU has a copy of its weights; those of the file are pages that the system may drop.
+    taken = [weights + sum(_arena(entry, memory) or 0 for memory in Memory) for entry in entries]
+    most = max(taken, default=weights)
+    what = f"weights and working memory take {most >> 20} MiB of the {board.memory_bytes >> 20} MiB that the board has"
+    if any(entry.arena_size is None for entry in entries):
+        what += ", and more where inputs are larger than the model says"
+    told = what if most <= room else f"{what}, and at most {room >> 20} MiB are free on it: use a smaller model or batch"
+    yield Finding("memory", most <= room, told)
+
+
+def _arena(entry: EntryPoint, memory: Memory) -> int | None:
+    return entry.arena(memory) if entry.arena_size is not None else None
