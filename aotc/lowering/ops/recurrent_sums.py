@@ -131,8 +131,9 @@ class Sums:
 
         begin = each(lambda at: tirx.BufferStore(sums, self.begin(*where(at)), at))
         end = each(lambda at: self.end(*where(at), tirx.BufferLoad(sums, at)))
-        then = [] if self.then is None else [serial(count, lambda o: self.then(self._first_unit(first + o), self._lanes), "vector")]
-        return sequence(tirx.AllocBuffer(sums), begin, *self._over_inputs(step), end, *then)
+        then = self.then
+        after = [] if then is None else [serial(count, lambda o: then(self._first_unit(first + o), self._lanes), "vector")]
+        return sequence(tirx.AllocBuffer(sums), begin, *self._over_inputs(step), end, *after)
 
     def _over_inputs(self, step: Callable[[Expr, Element, Expr], tirx.Stmt]) -> list[tirx.Stmt]:
         whole, rest = divmod(number(self.weight.shape[1]), UNROLLED_STEPS)
