@@ -166,7 +166,8 @@ class _Layer:
         return sequence(tirx.BufferStore(last, value, [row, unit]), *stores)
 
     def in_half(self, state: str, half: Expr, unit: Expr) -> Expr:
-        return half * number(self.buffers[f"last_{state}"].shape[1]) + unit
+        """The place of a unit. LLVM does not see that halves are apart by a power of two, or it would put each together from bits."""
+        return tirx.max(half * number(self.buffers[f"last_{state}"].shape[1]), const(0) - FIRST_TASK) + unit
 
     def _step(self, at: _At) -> tirx.Stmt:
         work = sequence(*(phase.write() for phase in _STEPS[self.op.name](self, at)))
