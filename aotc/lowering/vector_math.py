@@ -237,8 +237,7 @@ def silu(x: Expr) -> Expr:
 
 def _with_sign(magnitude: Expr, sign: Expr) -> Expr:
     """``magnitude``, which is not negative, with the sign of ``sign``."""
-    bit = tirx.bitwise_and(tirx.reinterpret("int32", sign), _i(-(2**31)))
-    return tirx.reinterpret("float32", tirx.bitwise_or(tirx.reinterpret("int32", magnitude), bit))
+    return tirx.call_llvm_pure_intrin("float32", "llvm.copysign", magnitude, sign)
 
 
 def _polynomial(x: Expr, coefficients: Sequence[float]) -> Expr:

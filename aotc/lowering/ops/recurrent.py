@@ -122,7 +122,9 @@ class _Layer:
                 copies = [self._given(state, const(p), first, lanes) for p in range(rows) for state in self.states]
                 return sequence(*copies)
 
-            (phase,) = _STEPS[self.op.name](self, self._at(number - 1, const(0), rows))
+            # To LLVM no plain difference: one in all addresses would make them negative offsets, which Arm's loads do not have.
+            past = tirx.max(number - 1, const(0) - FIRST_TASK)
+            (phase,) = _STEPS[self.op.name](self, self._at(past, const(0), rows))
             back = tirx.all(FIRST_TASK == 0, tirx.bitwise_and(number, const(1)) == 1)
             step = phase.write_group(tirx.Select(back, last - group, group))
             return tirx.IfThenElse(number == 0, phase.each_vector(group, begin), step)
