@@ -122,9 +122,8 @@ class _Layer:
                 copies = [self._given(state, const(p), first, lanes) for p in range(rows) for state in self.states]
                 return sequence(*copies)
 
-            # To LLVM no plain difference: one in all addresses would make them negative offsets, which Arm's loads do not have.
-            past = tirx.max(number - 1, const(0) - FIRST_TASK)
-            (phase,) = _STEPS[self.op.name](self, self._at(past, const(0), rows))
+            # Hidden, or the 1 would go into all addresses as a negative offset, which Arm's loads do not have.
+            (phase,) = _STEPS[self.op.name](self, self._at(self._hidden(number - 1), const(0), rows))
             back = tirx.all(FIRST_TASK == 0, tirx.bitwise_and(number, const(1)) == 1)
             step = phase.write_group(tirx.Select(back, last - group, group))
             return tirx.IfThenElse(number == 0, phase.each_vector(group, begin), step)
@@ -168,8 +167,12 @@ class _Layer:
         return sequence(tirx.BufferStore(last, value, [row, unit]), *stores)
 
     def in_half(self, state: str, half: Expr, unit: Expr) -> Expr:
-        """The place of a unit. LLVM does not see that halves are apart by a power of two, or it would put each together from bits."""
-        return tirx.max(half * number(self.buffers[f"last_{state}"].shape[1]), const(0) - FIRST_TASK) + unit
+        """The place of a unit. LLVM must not see that halves are apart by a power of two: it would put places together from bits."""
+        return self._hidden(half * number(self.buffers[f"last_{state}"].shape[1])) + unit
+
+    def _hidden(self, value: Expr) -> Expr:
+        """``value``, which is not negative, by an expression of which LLVM does not know that. Only schedules number their tasks."""
+        return tirx.max(value, const(0) - FIRST_TASK) if self.cut.rounds else value
 
     def _step(self, at: _At) -> tirx.Stmt:
         work = sequence(*(phase.write() for phase in _STEPS[self.op.name](self, at)))
