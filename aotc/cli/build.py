@@ -143,7 +143,10 @@ def _target(name: str, jetpack: str | None, sm: str | None) -> Target:
 
 def build_facts(report: BuildReport, seconds: float) -> dict[str, Any]:
     """What a build made, as plain data. Sizes are bytes."""
+    from aotc.cli.inspect import gpu_facts
     from aotc.packaging.elf_check import inspect_elf
+    from aotc.packaging.planfile import read_plan
+    from aotc.packaging.reader import read_packaged
 
     elf = inspect_elf(Path(report.output))
     return {
@@ -172,6 +175,7 @@ def build_facts(report: BuildReport, seconds: float) -> dict[str, Any]:
             for function, placed in report.placement.items()
             if not placed.on_device
         ],
+        "gpu": gpu_facts(read_plan(read_packaged(report.output).plan).entry_points[0]) if report.cuda_kernels else {},
         "notes": list(report.notes),
     }
 
@@ -197,6 +201,9 @@ def _print_summary(facts: dict[str, Any]) -> None:
         table.add_row(
             "GPU", f"{', '.join(f'sm_{sm}' for sm in facts['sm'])}; {facts['functions_on_gpu']} of {count} fused functions run there"
         )
+        gpu = facts["gpu"]
+        memory = f"working memory {bytes_text(gpu['device_arena'])} there and {bytes_text(gpu['shared_arena'])} that both processors see"
+        table.add_row("", f"{gpu['launches']} launches, {gpu['crossings']} crossings; {memory}")
     table.add_row(
         "needs", f"{', '.join(facts['needed'])}; glibc {facts['glibc_needed']} or newer, the target has {facts['glibc_of_target']}"
     )

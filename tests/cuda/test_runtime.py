@@ -260,6 +260,7 @@ def test_several_gpus_and_what_the_commands_say(tmp_path: Path) -> None:
     assert built.exit_code == 0, built.output
     facts = json.loads(built.stdout)
     assert facts["sm"] == [72, 87] and facts["functions_on_gpu"] == 2 and facts["functions_on_cpu"] == []
+    assert facts["gpu"]["launches"] == 2 and facts["gpu"]["device_arena"] > 0 and not facts["gpu"]["runs_without_gpu"]
     packaged = read_packaged(tmp_path / "m.so")
     plan = read_plan(packaged.plan)
     assert packaged.manifest.sm == (72, 87)
@@ -270,5 +271,6 @@ def test_several_gpus_and_what_the_commands_say(tmp_path: Path) -> None:
     assert told["entry_points"][0]["launches"] == 2 and len(told["cuda_kernels"]) == 4
     shown = run.invoke(app, ["inspect", str(tmp_path / "m.so"), "--steps", "--kernels"])
     assert shown.exit_code == 0 and "sm_72, sm_87" in shown.output and "2 launches" in shown.output
+    assert "2 launches, 1 crossings" in run.invoke(app, arguments).output
     refused = run.invoke(app, [*arguments[:-4], "--sm", "orin"])
     assert refused.exit_code != 0 and "expected compute capabilities as numbers" in refused.output
