@@ -201,7 +201,7 @@ def _print_summary(facts: dict[str, Any]) -> None:
         table.add_row(
             "GPU", f"{', '.join(f'sm_{sm}' for sm in facts['sm'])}; {facts['functions_on_gpu']} of {count} fused functions run there"
         )
-        gpu = facts["gpu"]
+    if gpu := facts["gpu"]:
         memory = f"working memory {bytes_text(gpu['device_arena'])} there and {bytes_text(gpu['shared_arena'])} that both processors see"
         table.add_row("", f"{gpu['launches']} launches, {gpu['crossings']} crossings; {memory}")
     table.add_row(

@@ -320,6 +320,28 @@ static void cuda_async(void) {
     run_async(1);
 }
 
+/* Work in a stream of the application's, which stays. */
+static void cuda_stream(void) {
+    aotc_error error;
+    fake_cuda *fake = fake_driver();
+    opened m = open_model("cuda", NULL);
+    int (*create)(void **, unsigned), (*destroy)(void *);
+    *(void **)&create = driver_function("cuStreamCreate");
+    *(void **)&destroy = driver_function("cuStreamDestroy_v2");
+    void *stream;
+    CHECK(create(&stream, 1) == 0);
+    aotc_session_t *session;
+    aotc_session_options options = {.size = sizeof options, .cuda_stream = stream};
+    OK(m.api->session_create(m.model, &options, &session, &error));
+    CHECK(fake->streams == 1);
+    bind(&m, session, 4, x, y, z, kDLCPU);
+    for (int run = 0; run < 3; run++) run_bound(&m, session, 4);
+    OK(m.api->session_destroy(session, &error));
+    CHECK(fake->streams == 1 && destroy(stream) == 0);
+    close_model(&m);
+    nothing_is_left(fake);
+}
+
 static void *run_thread(void *argument) {
     const opened *m = argument;
     aotc_error error;
@@ -425,6 +447,7 @@ const test_case cuda_cases[] = {{"cuda_host_memory", cuda_host_memory},
                                 {"cuda_turns", cuda_turns},
                                 {"cuda_states", cuda_states},
                                 {"cuda_async", cuda_async},
+                                {"cuda_stream", cuda_stream},
                                 {"cuda_threads", cuda_threads},
                                 {"cuda_refused", cuda_refused},
                                 {"cuda_fallback", cuda_fallback},
