@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib.util
 import os
 import subprocess
@@ -58,8 +59,13 @@ class Aotc(Engine):
         return run
 
 
+EFFORT = ("--trials", "12", "--seconds", "1")
+TUNE_LIMIT = 400.0
+"""Seconds after which a model is built with what was found by then."""
+
+
 class AotcTuned(Aotc):
-    """The tuning file stays beside the build folder: layers that it knows are not measured again."""
+    """Tuned for a few minutes. The tuning file stays beside the build folder: layers that it knows are not measured again."""
 
     name, title, optional = "aotc-tuned", "aotc, tuned", True
 
@@ -70,5 +76,7 @@ class AotcTuned(Aotc):
     def build(self) -> dict[str, Any]:
         tuning = self.job.folder.with_suffix(".jsonl")
         begin = time.perf_counter()
-        subprocess.run([sys.executable, "-m", "aotc", "tune", str(self.job.onnx), "--output", str(tuning)], check=True)
+        words = [sys.executable, "-m", "aotc", "tune", str(self.job.onnx), "--output", str(tuning), *EFFORT]
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            subprocess.run(words, check=True, timeout=TUNE_LIMIT)
         return {"tune_seconds": time.perf_counter() - begin, **self.compiled(tuning)}
