@@ -498,6 +498,8 @@ aotc_status aotc_session_create(aotc_model_t *model, const aotc_session_options 
     NEED(model);
     int shares = options && options->size >= offsetof(aotc_session_options, share_state) + sizeof options->share_state && options->share_state;
     if (shares && !HAS(model, session_reset)) return absent("share_state", api_of(model)->runtime_version, error);
+    int streams = options && options->size >= offsetof(aotc_session_options, cuda_stream) + sizeof options->cuda_stream && options->cuda_stream;
+    if (streams && !HAS(model, run_async)) return absent("cuda_stream", api_of(model)->runtime_version, error);
     return api_of(model)->session_create(model, options, session, error);
 }
 

@@ -29,6 +29,9 @@ int main(void) {
     right &= lacks(aotc_session_create(model, &options, &other, &error), &error);
     options.size = offsetof(aotc_session_options, share_state); /* of an older application: the field is not there */
     right &= aotc_session_create(model, &options, &other, &error) == AOTC_OK;
+    options = (aotc_session_options){.size = sizeof options, .cuda_stream = session};
+    right &= lacks(aotc_session_create(model, &options, &other, &error), &error);
+    right &= lacks(aotc_run_async(session, NULL, &error), &error) && lacks(aotc_wait(session, &error), &error);
     right &= lacks(aotc_session_reset(session, &error), &error) && lacks(aotc_cancel(session, &error), &error);
     right &= lacks(aotc_get_state(session, 0, &tensor, &error), &error);
     right &= aotc_state_count(model) == 0 && aotc_state_info(model, 0) == NULL && aotc_find_state(model, "x") == -1;
