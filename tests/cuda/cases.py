@@ -17,12 +17,11 @@ Arrays = list[np.ndarray]
 
 @dataclass(frozen=True)
 class Case:
-    """One launch of ``symbol``. Its parameters are ``inputs``, then arrays like ``outputs``, then ``dims``.
+    """One launch of ``symbol``. Its parameters are those of ``inputs`` and of arrays like ``outputs`` that ``order`` names.
 
     ``reference`` gives the right outputs from the inputs; results may be ``tolerance`` times the largest right value away.
     """
 
-    name: str
     source: str
     symbol: str
     grid: Dims
@@ -30,10 +29,9 @@ class Case:
     inputs: Callable[[], Arrays]
     outputs: Arrays
     reference: Callable[..., Arrays]
-    dims: tuple[int, ...] = ()
-    shared_bytes: int = 0
-    tolerance: float = 1e-5
-    sm: int = 87
+    order: tuple[int, ...]
+    shared_bytes: int
+    tolerance: float
 
     @cached_property
     def right(self) -> tuple[Arrays, Arrays]:
@@ -41,19 +39,16 @@ class Case:
         inputs = self.inputs()
         return inputs, self.reference(*inputs)
 
-    def run(self, device: Device, folder: Path, source: str | None = None, *, checked: bool = True) -> Arrays:
-        """The outputs of the kernel, or of ``source`` in its place. ``folder`` is where the device looks for host code.
-
-        Raises CudaError for what the driver finds, RuntimeError where the code does not compile.
-        """
-        text = source or self.source
-        cubin = host_code.empty_cubin(self.sm, text.encode())
-        host_code.build(text, cubin, folder, checked=checked)
+    def run(self, device: Device, folder: Path) -> Arrays:
+        """The outputs. ``folder`` is where the device looks for host code. Raises CudaError for what the driver finds."""
+        cubin = host_code.empty_cubin(87, self.source.encode())
+        host_code.build(self.source, cubin, folder)
         inputs, _ = self.right
         # filled with a value that no kernel here computes, so that an element that is not written shows
         outputs = [np.full_like(array, -77) for array in self.outputs]
-        ran = device.run(cubin, self.symbol, self.grid, self.block, [*inputs, *outputs, *self.dims], self.shared_bytes)
-        return ran[len(inputs) :]
+        arrays = [*inputs, *outputs]
+        ran = device.run(cubin, self.symbol, self.grid, self.block, [arrays[i] for i in self.order], self.shared_bytes)
+        return [ran[self.order.index(i)] for i in range(len(inputs), len(arrays))]
 
     def wrong(self, results: Arrays) -> str:
         """How far the results are from the right ones, empty if near enough."""
@@ -61,5 +56,5 @@ class Case:
             a, b = result.astype(np.float64), right.astype(np.float64)
             error, bound = np.abs(a - b).max(initial=0), self.tolerance * max(np.abs(b).max(initial=0), 1e-30)
             if not error <= bound:
-                return f"{self.name}: off by {error:.3g}, allowed {bound:.3g}"
+                return f"{self.symbol}: off by {error:.3g}, allowed {bound:.3g}"
         return ""

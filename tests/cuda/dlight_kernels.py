@@ -35,15 +35,13 @@ def case(
     """The kernels of one tensor expression (its inputs, then its output); only of those that become one kernel."""
     module = tvm.IRModule({name: te.create_prim_func(list(tensors)).with_attr("global_symbol", name)})
     with TARGET:
-        module = dlight.ApplyDefaultSchedule(*(rules or RULES))(module)
+        module = dlight.ApplyDefaultSchedule(*RULES)(module)
     lower, _, finalize_device = pipeline.default_s_tir_pipeline()
     _, devices = split_host_device_mods(lower(tvm.tirx.transform.BindTarget(TARGET)(module)))
     ((device_target, device_module),) = devices.items()
     device_module = finalize_device()(device_module)
-    functions = list(device_module.functions.items())
-    if len(functions) != 1:
-        return []
-    symbol, function = functions[0][0].name_hint, functions[0][1]
+    ((variable, function),) = device_module.functions.items()
+    symbol = variable.name_hint
     extents, shared = _launch(function)
     source = tvm.get_global_func("target.build.cuda")(device_module, device_target).inspect_source("cuda")
     shapes = [(tuple(map(int, tensor.shape)), np.dtype(_dtype(str(tensor.dtype)))) for tensor in tensors]
@@ -56,8 +54,11 @@ def case(
         return [reference(*[array.astype(np.float64) for array in arrays])]
 
     outputs = [np.zeros(*shapes[-1])]
+    # TVM sorts parameters by name
+    names = [f"{tensor.op.name}_ptr" for tensor in tensors[:-1]]
+    order = tuple(names.index(param.name) if param.name in names else len(names) for param in function.params)
     grid, block = (tuple(extents.get(tag, 1) for tag in TAGS[i : i + 3]) for i in (0, 3))
-    return [Case(name, source, symbol, grid, block, inputs, outputs, right, shared_bytes=shared, tolerance=tolerance)]
+    return Case(source, symbol, grid, block, inputs, outputs, right, order, shared, tolerance)
 
 
 def _dtype(name: str) -> Any:

@@ -72,9 +72,9 @@ void run_threads(Fiber *self) {
 
 void first_steps() { run_threads(machine.current->fiber); }
 
-// Tops of stacks lie at different places of a page, or they would all want the same lines of the cache.
+// Tops of stacks lie at different places, or they would all want the same lines of the caches.
 void prepare(Fiber &fiber) {
-  auto top = reinterpret_cast<uintptr_t>(stacks + (fiber.number + 1) * STACK) - fiber.number % 61 * 64 - 64;
+  auto top = reinterpret_cast<uintptr_t>(stacks + (fiber.number + 1) * STACK) - fiber.number * (PAGE + 320) % (STACK / 2) / 64 * 64 - 64;
   auto frame = reinterpret_cast<void **>(top) - 8;
   frame[6] = reinterpret_cast<void *>(&first_steps);
   fiber.stack = frame;

@@ -1,7 +1,6 @@
 // Tensor cores: the lanes of a warp bring their fragments, and the product is computed once for all of them.
 #include <immintrin.h>
 
-#include <algorithm>
 #include <cstring>
 #include <list>
 
@@ -81,55 +80,68 @@ const Layout &layout_of(const Product &product) {
   return layouts.front();
 }
 
-template <class Sum> Sum widened(const void *values, int i, Number number) {
-  auto at = [&]<class T>(T value) {
-    std::memcpy(&value, static_cast<const char *>(values) + i * static_cast<int>(sizeof value), sizeof value);
-    return value;
-  };
-  auto as_float = [](uint32_t bits) {
-    float value;
-    std::memcpy(&value, &bits, sizeof value);
-    return value;
-  };
-  switch (number) {
-    case Number::float16: return static_cast<Sum>(_cvtsh_ss(at(uint16_t{})));
-    case Number::bfloat16: return static_cast<Sum>(as_float(static_cast<uint32_t>(at(uint16_t{})) << 16));
-    case Number::tfloat32: return static_cast<Sum>(as_float(at(uint32_t{}) & 0xFFFFE000));  // the hardware drops the other bits
-    case Number::float32: return static_cast<Sum>(at(float{}));
-    case Number::int8: return static_cast<Sum>(at(int8_t{}));
-    case Number::uint8: return static_cast<Sum>(at(uint8_t{}));
-    case Number::int32: return static_cast<Sum>(at(int32_t{}));
-  }
-  return Sum{};
+constexpr int MOST = 32;  // values of a lane
+
+template <class T, class Sum, class Widen> void widen_each(const void *values, int count, Sum *wide, Widen widen) {
+  T narrow[MOST];
+  std::memcpy(narrow, values, static_cast<size_t>(count) * sizeof(T));
+  for (int i = 0; i < count; ++i) wide[i] = static_cast<Sum>(widen(narrow[i]));
 }
 
-void store(void *values, int i, Number number, float sum) {
-  if (number == Number::float16) {
-    const uint16_t bits = static_cast<uint16_t>(_cvtss_sh(sum, _MM_FROUND_TO_NEAREST_INT));
-    std::memcpy(static_cast<char *>(values) + 2 * i, &bits, sizeof bits);
-  } else {
-    std::memcpy(static_cast<char *>(values) + 4 * i, &sum, sizeof sum);
+float as_float(uint32_t bits) {
+  float value;
+  std::memcpy(&value, &bits, sizeof value);
+  return value;
+}
+
+template <class Sum> void widen(const void *values, int count, Number number, Sum *wide) {
+  auto same = [](auto value) { return value; };
+  switch (number) {
+    case Number::float16: return widen_each<uint16_t>(values, count, wide, [](uint16_t bits) { return _cvtsh_ss(bits); });
+    case Number::bfloat16: return widen_each<uint16_t>(values, count, wide, [](uint32_t bits) { return as_float(bits << 16); });
+    // the hardware drops the other bits
+    case Number::tfloat32: return widen_each<uint32_t>(values, count, wide, [](uint32_t bits) { return as_float(bits & 0xFFFFE000); });
+    case Number::float32: return widen_each<float>(values, count, wide, same);
+    case Number::int8: return widen_each<int8_t>(values, count, wide, same);
+    case Number::uint8: return widen_each<uint8_t>(values, count, wide, same);
+    case Number::int32: return widen_each<int32_t>(values, count, wide, same);
   }
 }
-void store(void *values, int i, Number, int32_t sum) { std::memcpy(static_cast<char *>(values) + 4 * i, &sum, sizeof sum); }
+
+template <class Sum> void narrow(const Sum *wide, int count, Number number, void *values) {
+  if (number != Number::float16) {
+    std::memcpy(values, wide, static_cast<size_t>(count) * sizeof *wide);
+    return;
+  }
+  uint16_t bits[MOST];
+  for (int i = 0; i < count; ++i) bits[i] = static_cast<uint16_t>(_cvtss_sh(static_cast<float>(wide[i]), _MM_FROUND_TO_NEAREST_INT));
+  std::memcpy(values, bits, static_cast<size_t>(count) * sizeof *bits);
+}
 
 template <class Sum> void multiply(WarpCall **calls, unsigned) {
   const Product &shape = static_cast<ProductCall *>(calls[0])->product;
   const Layout &layout = layout_of(shape);
-  static Sum a[32 * 32], b[32 * 32], c[32 * 32];
+  alignas(64) static Sum a[32 * 32], b[32 * 32], c[32 * 32];
   const int m = shape.m, n = shape.n, k = shape.k;
-  auto each = [&](const std::vector<uint16_t> &places, auto use) {
+  Sum values[MOST];
+  auto collect = [&](const std::vector<uint16_t> &places, const void *Product::*part, Number number, Sum *matrix) {
     const int count = static_cast<int>(places.size()) / 32;
-    for (int lane = 0; lane < 32; ++lane)
-      for (int i = 0; i < count; ++i) use(static_cast<ProductCall *>(calls[lane])->product, i, places[static_cast<size_t>(lane * count + i)]);
+    for (int lane = 0; lane < 32; ++lane) {
+      widen(static_cast<ProductCall *>(calls[lane])->product.*part, count, number, values);
+      for (int i = 0; i < count; ++i) matrix[places[static_cast<size_t>(lane * count + i)]] = values[i];
+    }
   };
-  each(layout.a, [&](const Product &mine, int i, int place) { a[place] = widened<Sum>(mine.a, i, shape.input); });
-  each(layout.b, [&](const Product &mine, int i, int place) { b[place] = widened<Sum>(mine.b, i, shape.input); });
-  each(layout.c, [&](const Product &mine, int i, int place) { c[place] = widened<Sum>(mine.c, i, shape.output); });
+  collect(layout.a, &Product::a, shape.input, a);
+  collect(layout.b, &Product::b, shape.input, b);
+  collect(layout.c, &Product::c, shape.output, c);
   for (int row = 0; row < m; ++row)
     for (int step = 0; step < k; ++step)
       for (int column = 0; column < n; ++column) c[row * n + column] += a[row * k + step] * b[step * n + column];
-  each(layout.c, [&](const Product &mine, int i, int place) { store(mine.d, i, shape.output, c[place]); });
+  const int count = m * n / 32;
+  for (int lane = 0; lane < 32; ++lane) {
+    for (int i = 0; i < count; ++i) values[i] = c[layout.c[static_cast<size_t>(lane * count + i)]];
+    narrow(values, count, shape.output, static_cast<ProductCall *>(calls[lane])->product.d);
+  }
 }
 
 // The lanes' registers of each 8x8 matrix of 16-bit values, whose rows the lanes of its quarter point to.
