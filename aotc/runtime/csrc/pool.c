@@ -2,8 +2,9 @@
  *
  * One job at a time: the caller cuts its tasks into as many fixed parts as there are threads, marks the parts as available and
  * wakes workers that sleep. Worker n takes part n if it can, and whoever is done takes any part that is left, so that no part
- * waits for a thread that the system has not scheduled. A caller that finds the pool at work for another session runs all its
- * tasks itself: the processors are busy anyway. How tasks are cut never changes a result, see aotc_kernel.h.
+ * waits for a thread that the system has not scheduled. A caller that finds the pool at work for another session, or as many sessions
+ * running as the pool has threads, runs all its tasks itself: the processors are busy anyway. How tasks are cut never changes a result,
+ * see aotc_kernel.h.
  *
  * Workers look out for work for a moment before they sleep, only while some session runs and only when there is a processor for
  * each thread. Memory order: a part is published by storing 1 in `available` and taken by exchanging 0 for it; who takes it may
@@ -192,9 +193,16 @@ static void share_out(aotc_pool_t *self, int32_t first, int32_t tasks, aotc_task
     if (!last) wait_for_workers(self);
 }
 
+/* Whether a caller gains by sharing its tasks, and has the pool for it until it clears `taken`. */
+static bool may_share(aotc_pool_t *self, int32_t tasks) {
+    if (tasks < 2 || self->worker_count == 0) return false;
+    if (atomic_load_explicit(&self->callers, memory_order_relaxed) > self->worker_count) return false;
+    return !atomic_flag_test_and_set_explicit(&self->taken, memory_order_acquire);
+}
+
 void rt_pool_parallel_for(void *pool, int32_t tasks, aotc_task_fn task, void *context) {
     aotc_pool_t *self = pool;
-    if (tasks < 2 || self->worker_count == 0 || atomic_flag_test_and_set_explicit(&self->taken, memory_order_acquire)) {
+    if (!may_share(self, tasks)) {
         task(context, 0, tasks);
         return;
     }
