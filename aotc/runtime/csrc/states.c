@@ -93,8 +93,7 @@ void states_leave(aotc_session_t *self) {
 
 aotc_status rt_session_reset(aotc_session_t *self, aotc_error *error) {
     if (!session_enter(self)) return session_is_busy(error);
-    aotc_status status = session_wait(self, error);
-    if (!status) status = states_enter(self, error);
+    aotc_status status = states_enter(self, error);
     if (!status && self->states) {
         put_back(self->model, self->states);
         states_leave(self);
