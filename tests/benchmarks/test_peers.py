@@ -129,7 +129,7 @@ def test_the_page_compares_with_the_fastest_peer(tmp_path: Path) -> None:
     assert "| lstm2 | 1 | 8.00 | OpenVINO 10.0 | 0.80 [0.80, 0.80] | 0.80 | 50% | 40% |" in text
     assert "**0.80**" in text and "in 0 of 1 rows" in text
     assert "- TVM, untuned, lstm2: `m.mlir:9: no operator <LSTM>`" in text
-    assert "| lstm2 | 0.90 | 1.00 | 200 | 2.0 (0.39) | 0.10 | 10.0 (0.03) |" in text
+    assert "| lstm2 | 0.90 | 1.00 | 200 | 2.0 (0.39) | 0.10 | 10.0 (0.03; 0.02) |" in text
     picture = ElementTree.fromstring(chart(results, 1))
     assert len(picture.findall(".//{http://www.w3.org/2000/svg}title")) == 3
 
