@@ -103,6 +103,11 @@ class Target:
         return self.has("neon")
 
     @property
+    def outruns_memory(self) -> bool:
+        """Whether multiplying is so fast that weights have to be asked for ahead of their use."""
+        return self.vector_bits >= 256
+
+    @property
     def offset_bytes(self) -> int:
         """How far from the address in a register two vectors can be loaded by one instruction."""
         return 1008 if self.has("neon") else 1 << 30

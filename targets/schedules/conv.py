@@ -20,7 +20,8 @@ from aotc.ops.conv import is_depthwise_blocked
 from aotc.targets import Target
 from aotc.targets.schedules.base import Direct, DirectWork
 from aotc.targets.schedules.choices import Choices
-from aotc.targets.schedules.conv_sums import TYPE_BYTES, Axis, DenseSums, DepthwiseSums, Place, is_far
+from aotc.targets.schedules.conv_places import TYPE_BYTES, Ahead, Axis, Place, is_far
+from aotc.targets.schedules.conv_sums import DenseSums, DepthwiseSums
 from aotc.targets.schedules.emit import (
     const,
     known,
@@ -47,6 +48,9 @@ MOST_NARROWED = 3
 
 TILES_PER_TASK = 16
 """Tiles of a row that is shared among tasks, at least."""
+
+AHEAD_TILES = 64
+"""Where more tiles than these use a weight, it matters little that the first of them waits for it."""
 
 
 def blocked_conv(work: DirectWork) -> tirx.PrimFunc | None:
@@ -89,6 +93,7 @@ class _Blocked:
         self.sums = DepthwiseSums(*place) if depthwise else DenseSums(*place, attrs.in_channels, attrs.out_channels)
         self.far = is_far(target, view.total.shape[2:], str(view.outputs[0].dtype))
         self.tile = choices.pick("tile", self._tiles())
+        self.rows_first = False
 
     def _tiles(self) -> list[Tile]:
         target, row = self.target, self.row
@@ -103,12 +108,12 @@ class _Blocked:
         groups = const(self.blocks // self.tile.blocks)
         pieces, piece_loop = self._pieces()
         batch, outer = self.view.total.shape[0], [axis.out for axis in self.outer]
-        rows_first = self._rows_first(known(pieces))
-        extents = [batch, *outer, pieces, groups] if rows_first else [batch, groups, *outer, pieces]
+        self.rows_first = self._rows_first(known(pieces))
+        extents = [batch, *outer, pieces, groups] if self.rows_first else [batch, groups, *outer, pieces]
 
         def task(index: Expr) -> tirx.Stmt:
             n, *rest = task_indices(index, extents)
-            group = rest.pop(-1 if rows_first else 0)
+            group = rest.pop(-1 if self.rows_first else 0)
             return piece_loop(n, group, rest[:-1], rest[-1])
 
         return prim_func(self.view.params, parallel(product(extents), task))
@@ -231,8 +236,26 @@ class _Blocked:
                 checks.append(place.start + p < self.row.out)
             return tirx.IfThenElse(tirx.all(*checks), stmt, None) if checks else stmt
 
-        work = self.sums.added(sums, n, group, blocks, outer, place)
+        ahead = self._ahead(group, outer, place)
+        work = self.sums.added(sums, n, group, blocks, outer, place, *([ahead] if ahead else []))
         return sequence(registers(sums), each(begin), work, each(finish))
+
+    def _ahead(self, group: Expr, outer: list[Expr], place: Place) -> Ahead | None:
+        """What a tile asks for ahead of its use, where the tiles of a group follow one another."""
+        row, rows, weights = known(self.row.out), known(product([axis.out for axis in self.outer])), self.view.operands[1]
+        groups, size = self.blocks // self.tile.blocks, known(product(weights.shape))
+        if not isinstance(self.sums, DenseSums) or self.rows_first or not self.target.outruns_memory:
+            return None
+        if row is None or rows is None or groups == 1:
+            return None
+        across = -(-row // self.tile.pixels)
+        if rows * across > AHEAD_TILES or int(size or 0) * TYPE_BYTES.get(str(weights.dtype), 4) < self.target.l2_bytes // 2:
+            return None
+        before: Expr = const(0)
+        for position, axis in zip(outer, self.outer, strict=True):
+            before = before * axis.out + position
+        number = before * across + tirx.truncdiv(place.start, const(self.tile.pixels))
+        return Ahead(tirx.min(group + 1, const(groups - 1)), number, rows * across)
 
     def _in_parts(self, o: int, body: Callable[[int, int], tirx.Stmt]) -> tirx.Stmt:
         """``body(first, lanes)`` for the lanes of a block of the tile, in the vectors that its sums have."""

@@ -8,13 +8,13 @@ all taps that read it.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from tvm import tirx
 
 from aotc.targets import Target
-from aotc.targets.schedules.emit import clamped, const, known, opaque, product, registers, sequence, serial, unravel, vectorized
+from aotc.targets.schedules.conv_places import TYPE_BYTES, Ahead, Axis, Place, is_far
+from aotc.targets.schedules.emit import ask_for, clamped, const, known, opaque, registers, sequence, serial, unravel, vectorized
 from aotc.targets.schedules.fused import Fused
 from aotc.targets.schedules.tile import Step
 
@@ -23,69 +23,11 @@ Expr = Any
 UNROLLED_OPERATIONS = 320
 """Multiply-adds (vectors) that the innermost body may hold: more do not fit the CPUs' caches of decoded instructions."""
 
-TYPE_BYTES = {"float16": 2, "float32": 4, "float64": 8}
+LINE_BYTES = 64
+"""What memory brings at a time."""
 
 SHORT_LOOP = 8
 """Steps of a loop that LLVM may unroll whole."""
-
-
-@dataclass(frozen=True, slots=True)
-class Axis:
-    """One spatial axis. ``size`` and ``out`` are its extents before and after."""
-
-    size: Expr
-    out: Expr
-    kernel: int
-    stride: int
-    dilation: int
-    before: int
-    after: int
-
-    @property
-    def is_pointwise(self) -> bool:
-        return self.kernel == 1 and self.stride == 1 and not self.before and not self.after
-
-    @property
-    def meets_input(self) -> bool:
-        """Whether every window has a tap that is no padding. LLVM is told so, as a maximum that TVM cannot take away: else sums
-        are prepared twice, for a loop without a step too."""
-        return self.dilation == 1 and max(self.before, self.after) < self.kernel
-
-    def taps(self, position: Expr) -> tuple[Expr, Expr]:
-        """The range of taps that fall inside for an output position."""
-        low: Expr = const(0)
-        if self.before:
-            low = tirx.max(const(0), tirx.floordiv(const(self.before + self.dilation - 1) - position * self.stride, const(self.dilation)))
-        high: Expr = const(self.kernel)
-        if self.after:
-            room = self.size + const(self.before + self.dilation - 1) - position * self.stride
-            high = tirx.min(high, tirx.floordiv(room, const(self.dilation)))
-        return low, high
-
-    def reads(self, p: int, k: int) -> int:
-        """Where pixel ``p`` of a tile reads for tap ``k``, counted from where its first pixel would without padding."""
-        return p * self.stride + k * self.dilation - self.before
-
-    def is_inner(self, start: int, width: int, size: int) -> bool:
-        first = start * self.stride - self.before
-        return first >= 0 and first + (width - 1) * self.stride + (self.kernel - 1) * self.dilation < size
-
-
-@dataclass(frozen=True, slots=True)
-class Place:
-    """A tile's place in its row. One that is ``inside`` reads no padding and reaches not beyond the row; of another the
-    start may be ``known``, else every access is checked."""
-
-    start: Expr
-    width: int
-    inside: bool
-    known: int | None = None
-
-
-def is_far(target: Target, extents: Sequence[Expr], dtype: str, times: int = 1) -> bool:
-    """Whether ``times`` an array of these extents takes more bytes than an instruction can have as an offset."""
-    size = known(product(extents))
-    return size is None or times * size * TYPE_BYTES.get(dtype, 4) > target.offset_bytes
 
 
 class _Sums:
@@ -216,11 +158,13 @@ class DenseSums(_Sums):
             return Step(packed, packed, row.kernel * channels, True)
         return Step(self.columns, lambda pixels: max(pixels, self.columns(pixels) - (row.stride > 1)), row.kernel * self.lanes, True)
 
-    def added(self, sums: tirx.Buffer, n: Expr, group: Expr, blocks: int, outer: list[Expr], place: Place) -> tirx.Stmt:
+    def added(
+        self, sums: tirx.Buffer, n: Expr, group: Expr, blocks: int, outer: list[Expr], place: Place, ahead: Ahead | None = None
+    ) -> tirx.Stmt:
         """Adds all products of a tile to ``sums[blocks, width, block]``."""
 
         def tile(channels: int) -> _DenseTile:
-            return _DenseTile(self, sums, n, group, blocks, place, channels)
+            return _DenseTile(self, sums, n, group, blocks, place, channels, ahead)
 
         if self.planes:
             return self._added_blocks(tile(self.channels), outer, 1)
@@ -250,9 +194,11 @@ class DenseSums(_Sums):
 class _DenseTile:
     """The multiply-adds of one tile."""
 
-    def __init__(self, of: DenseSums, sums: tirx.Buffer, n: Expr, group: Expr, blocks: int, place: Place, channels: int) -> None:
+    def __init__(
+        self, of: DenseSums, sums: tirx.Buffer, n: Expr, group: Expr, blocks: int, place: Place, channels: int, ahead: Ahead | None
+    ) -> None:
         self.of, self.sums, self.n, self.group, self.blocks, self.place = of, sums, n, group, blocks, place
-        self.channels = channels
+        self.channels, self.ahead = channels, ahead
         self.first = place.start * of.row.stride
 
     def size(self, channels: int) -> int:
@@ -270,7 +216,22 @@ class _DenseTile:
         return serial(row.kernel, lambda k: self.tap(c0, taps, rows, k), "k")
 
     def tap(self, c0: Expr, taps: list[Expr], rows: list[Expr], k: Any) -> tirx.Stmt:
-        """All channels of an input block for one tap."""
+        """All channels of an input block for one tap, and a share of the weights of the group after this one."""
+        products = self._products(c0, taps, rows, k)
+        return products if self.ahead is None else sequence(*self._ask_ahead(self.ahead, c0, taps, k), products)
+
+    def _ask_ahead(self, ahead: Ahead, c0: Expr, taps: list[Expr], k: Any) -> list[tirx.Stmt]:
+        channels, line = self.of.channels, LINE_BYTES // TYPE_BYTES.get(str(self.of.w.dtype), 4)
+        first = tirx.truncdiv(ahead.number * channels, const(ahead.tiles))
+        count = -(-channels // ahead.tiles)
+        lines = range(0, self.blocks * self.of.block, line)
+        return [
+            ask_for(tirx.BufferLoad(self.of.w, self._weight_at(ahead.after, c0, taps, k, tirx.min(first + c, channels - 1), lane)))
+            for c in range(count)
+            for lane in lines
+        ]
+
+    def _products(self, c0: Expr, taps: list[Expr], rows: list[Expr], k: Any) -> tirx.Stmt:
         of = self.of
         pixels = of.inside(self.place, k) if isinstance(k, int) else list(range(self.place.width))
         checked = not self.place.inside and self.place.known is None
@@ -354,15 +315,22 @@ class _DenseTile:
         return self.first + (p * row.stride - row.before + k * row.dilation)
 
     def _weight(self, c0: Expr, taps: list[Expr], k: Any, c: Expr, o: int) -> Callable[[Expr], Expr]:
-        """A vector of weights by lane. Their panels are several blocks wide."""
+        """A vector of weights by lane."""
+        of = self.of
+        *at, first = self._weight_at(self.group, c0, taps, k, c, o * of.block)
+        return lambda v: of.wide(tirx.BufferLoad(of.w, [*at, first + v]))
+
+    def _weight_at(self, group: Expr, c0: Expr, taps: list[Expr], k: Any, c: Expr, lane: int) -> list[Expr]:
+        """Where the weights of a tile's lane are. Their panels are several blocks wide."""
         of, panel = self.of, self.of.panel
+        o, v = divmod(lane, of.block)
         if self.blocks % panel == 0:
-            which, within = self.group * (self.blocks // panel) + o // panel, o % panel
+            which, within = group * (self.blocks // panel) + o // panel, o % panel
         else:
             parts = panel // self.blocks
-            which, within = tirx.truncdiv(self.group, const(parts)), tirx.truncmod(self.group, const(parts)) * self.blocks + o
+            which, within = tirx.truncdiv(group, const(parts)), tirx.truncmod(group, const(parts)) * self.blocks + o
         tap = [const(0)] * len(of.full) if of.flat else [*taps, const(k) if isinstance(k, int) else k]
-        return lambda v: of.wide(tirx.BufferLoad(of.w, [which, c0, *tap, c, within * of.block + v]))
+        return [which, c0, *tap, c, within * of.block + v]
 
     def _add(self, o: int, p: int, x: Expr, w: Callable[[Expr], Expr]) -> tirx.Stmt:
         at = [const(o), const(p)]

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import tvm
 from tvm import tirx
 from tvm.tirx.stmt import ForKind
 
@@ -30,6 +31,13 @@ def opaque(value: int) -> Expr:
     """``value`` (positive), which LLVM does not see to be constant: an address at so many strides is then kept in a register.
     Else, where the stride exceeds what an instruction holds as an offset, LLVM adds it up anew for every access."""
     return tirx.max(const(value), const(0) - FIRST_TASK)
+
+
+def ask_for(load: Expr) -> tirx.Stmt:
+    """Has the memory that ``load`` reads brought into the second cache."""
+    near, data = 2, 1
+    op = tvm.ir.Op.get("tirx.prefetch")
+    return tirx.Evaluate(tirx.call_intrin("void", op, tirx.address_of(load), const(0), const(near), const(data)))
 
 
 def clamped(index: Expr, extent: Expr | int) -> Expr:

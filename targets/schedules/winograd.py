@@ -20,10 +20,12 @@ from aotc.lowering.ops.winograd import STAGES, positions, transform_input, trans
 from aotc.targets.schedules.base import SCRATCH, Direct, DirectWork
 from aotc.targets.schedules.emit import (
     FIRST_TASK,
+    ask_for,
     clamped,
     const,
     known,
     parallel,
+    product,
     registers,
     sequence,
     serial,
@@ -33,7 +35,7 @@ from aotc.targets.schedules.emit import (
 )
 from aotc.targets.schedules.fused import Fused, fused, prim_func
 from aotc.targets.schedules.tile import Tile
-from aotc.targets.schedules.winograd_plan import Area, Axis, Share, Sizes, areas, groups_by_time, shares, tiles_by_time
+from aotc.targets.schedules.winograd_plan import Area, Axis, Share, Sizes, areas, groups_by_time, is_alone, shares, tiles_by_time
 
 Expr = Any
 
@@ -71,6 +73,7 @@ class _Winograd:
         self.panel = (known(self.u.shape[3]) or 1) // self.block
         lanes = work.target.lanes(self.dtype)
         self.in_lanes, self.lanes = (next(n for n in (lanes, 4, 2, 1) if n <= lanes and b % n == 0) for b in (self.in_block, self.block))
+        self.asks_ahead = work.target.outruns_memory and 4 * (known(product(self.u.shape)) or 0) >= work.target.l2_bytes // 2
         self.by_element, self.reach = work.target.multiplies_by_element, work.target.offset_bytes + 16
         self._choose(work)
 
@@ -82,7 +85,7 @@ class _Winograd:
         fewest = sum(len(share.rows) * len(share.columns) * share.count for share in shares(self.rows, self.columns))
         self.group = work.choices.pick("tiles in a group", groups_by_time(sizes, sums, fewest, work.target))
         self.groups = -(-self.count // self.group)
-        self.alone = self.groups >= 3 * work.target.cores
+        self.alone = is_alone(self.groups, work.target)
         self.together = sums.blocks
         if self.groups > 1:
             every = tuple(range(self.wide))
@@ -272,15 +275,14 @@ class _Winograd:
 
             def blocks(o: Expr) -> tirx.Stmt:
                 chunk_count = -(-share.count // sums.pixels)
-                return serial(
-                    chunk_count, lambda chunk: self._product(sums, [slot, own, at], first, o * sums.blocks, chunk, share.first), "chunk"
-                )
+                place = [slot, own, at]
+                return serial(chunk_count, lambda chunk: self._product(sums, place, first, o * sums.blocks, chunk, share), "chunk")
 
             return serial(self.together // sums.blocks, blocks, "o")
 
         return serial(len(share.rows), lambda i: serial(len(share.columns), lambda j: chunks(i, j), "j"), "i")
 
-    def _product(self, sums: Tile, at: Sequence[Expr], first: Expr, o0: Expr, chunk: Expr, first_tile: int) -> tirx.Stmt:
+    def _product(self, sums: Tile, at: Sequence[Expr], first: Expr, o0: Expr, chunk: Expr, share: Share) -> tirx.Stmt:
         """One position of a chunk of tiles, for ``sums.blocks`` blocks of outputs from the one ``o0`` after ``first`` on."""
         slot, own, position = at
         total = tirx.decl_buffer((sums.blocks, sums.pixels, self.block), self.dtype, "sums")
@@ -305,13 +307,20 @@ class _Winograd:
                     w = tirx.BufferLoad(self.u, [panel, position, c * self.in_lanes + c1, lane + v])
                     return tirx.BufferStore(total, tirx.BufferLoad(total, [o, p, v]) + x * w, [o, p, v])
 
-                return each(add)
+                if self.by_element:
+                    return each(add)
+                # Few registers hold the weights of a channel; an input that is broadcast is needed for a moment.
+                return unrolled(
+                    sums.pixels, lambda p: unrolled(sums.blocks, lambda o: vectorized(self.block, lambda v: add(o, p, v)), "o"), "p"
+                )
 
             def hold(p: Expr) -> tirx.Stmt:
                 return vectorized(self.in_lanes, lambda c1: tirx.BufferStore(held, load(p, c1), [p, c1]))
 
             channels = unrolled(self.in_lanes, channel, "c1")
-            return sequence(unrolled(sums.pixels, hold, "p"), channels) if self.by_element else channels
+            channels = sequence(unrolled(sums.pixels, hold, "p"), channels) if self.by_element else channels
+            ahead = self._ask_ahead(sums, position, first + o0, c, chunk, -(-share.count // sums.pixels)) if self.asks_ahead else []
+            return sequence(*ahead, channels)
 
         # As many steps as fit the innermost body and the offsets of loads.
         reach = self.reach // (max(self.panel, sums.blocks) * self.block * self.in_lanes * 4)
@@ -321,10 +330,24 @@ class _Winograd:
         clear = each(lambda o, p, v: tirx.BufferStore(total, tirx.const(0, self.dtype), [o, p, v]))
         keep = each(
             lambda o, p, v: tirx.BufferStore(
-                self.m, tirx.BufferLoad(total, [o, p, v]), [own, position, o0 + o, chunk * sums.pixels + p + first_tile, v]
+                self.m, tirx.BufferLoad(total, [o, p, v]), [own, position, o0 + o, chunk * sums.pixels + p + share.first, v]
             )
         )
         return sequence(registers(total), registers(held), clear, work, keep)
+
+    def _ask_ahead(self, sums: Tile, position: Expr, block: Expr, step: Expr, chunk: Expr, chunks: int) -> list[tirx.Stmt]:
+        """Asks for a chunk's share of the weights that the next position needs, or the first one of the next blocks."""
+        more = position + 1 < self.wide**2
+        position = tirx.Select(more, position + 1, const(0))
+        block = tirx.Select(more, block, tirx.min(block + self.together, const(self.blocks - sums.blocks)))
+        first = tirx.truncdiv(chunk * self.in_lanes, const(chunks))
+        asked = []
+        for c in range(-(-self.in_lanes // chunks)):
+            channel = step * self.in_lanes + tirx.min(first + c, self.in_lanes - 1)
+            for o in range(sums.blocks):
+                panel, lane = self._weight_block(block, const(o), sums.blocks)
+                asked.append(ask_for(tirx.BufferLoad(self.u, [panel, position, channel, lane])))
+        return asked
 
     def _weight_block(self, first: Expr, o: Expr, count: int) -> tuple[Expr, Expr]:
         """The panel of weights of a block, and where in it the block begins. ``first`` is a multiple of ``count``."""

@@ -140,14 +140,16 @@ def tiles_by_time(of: Sizes, count: int, target: Target) -> list[Tile]:
         streams = max(1, blocks // of.panel) - 1 if by_element else 0
         cycles = max(sums / target.multiply_adds, loads / 2, 4.0)
         once = (3 * sums + 20) / of.channels
-        waste = -(-count // pixels) * pixels / count
+        shared = -(-target.cores // (of.blocks // blocks))  # parts of the tiles for as many tasks as there are cores
+        chunks = -(-count // pixels)
+        waste = -(-chunks // shared) * min(shared, chunks) * pixels / count
         found.append((round((cycles + 0.1 * (sums + loads + streams + once)) * waste / sums, 6), Tile(blocks, pixels)))
     return [tile for _, tile in sorted(found, key=lambda pair: pair[0])]
 
 
 def groups_by_time(of: Sizes, sums: Tile, fewest: int, target: Target) -> list[int]:
-    """How many tiles make a group, by estimated time for the products, of which a single group has ``fewest``, and for reading:
-    weights once a group, its inputs once for all blocks of a register tile. Cores that get no task make it longer."""
+    """How many tiles make a group, by estimated time with one thread and with one a core: for the products, of which a single
+    group has ``fewest``, and for reading, weights once a group, its inputs once for all blocks of a register tile."""
     weights = 4 * of.wide**2 * of.channels * of.blocks * of.block
     chunks, pieces = -(-of.count // sums.pixels), of.blocks // sums.blocks
     product = of.channels * of.blocks * of.block / of.lanes / target.multiply_adds
@@ -158,8 +160,21 @@ def groups_by_time(of: Sizes, sums: Tile, fewest: int, target: Target) -> list[i
         products = fewest if groups == 1 else groups * share * sums.pixels * of.wide**2
         again = (groups - 1) * weights / _bytes_a_cycle(weights, target)
         time = products * product + again + groups * pieces * v / _bytes_a_cycle(v, target)
-        found[share * sums.pixels] = time * max(1.0, target.cores / (groups * pieces))
+        tasks = groups if is_alone(groups, target) else groups * pieces
+        longest = -(-tasks // target.cores) * time / tasks
+        shared = 0.0 if is_alone(groups, target) else groups * v / target.cores / SHARED_BYTES
+        found[share * sums.pixels] = longest + time / target.cores + shared
     return sorted(found, key=found.__getitem__)
+
+
+def is_alone(groups: int, target: Target) -> bool:
+    """Whether a task does all of a group, its input too: so no core reads what another one transformed."""
+    return groups >= 3 * target.cores or groups == target.cores
+
+
+SHARED_BYTES = 2.0
+"""Bytes a cycle that a core writes where another one has read: its copies have to be called back first (measured on Zen 4: 2.7 with
+a third cache between the two, else 0.6)."""
 
 
 def _bytes_a_cycle(size: int, target: Target) -> float:

@@ -100,6 +100,21 @@ def test_inputs_as_vectors(name: str, panel: int, monkeypatch: pytest.MonkeyPatc
     agrees(plain(result), plain(np.clip(blocked(expected(x, w, strides, padding, dilation), block) + bias, -1, 6)))
 
 
+@pytest.mark.parametrize("panel", [1, 2])
+@pytest.mark.parametrize("name", ["3x3", "strided", "pointwise", "1d", "3d"])
+def test_weights_are_asked_for_ahead(name: str, panel: int) -> None:
+    """On a machine with so small a cache that they come from memory."""
+    c, block_in, _, block, size, kernel, strides, padding, dilation = CASES[name]
+    target = replace(targets.get("host"), l2_bytes=256)
+    x, w = RNG.standard_normal((1, c, *size), np.float32), RNG.standard_normal((block * 4, c, *kernel), np.float32)
+    arrays = [blocked(x, block_in), blocked_weights(w, block_in, panel * block)]
+    params = [var(label, "float32", *array.shape) for label, array in zip("xw", arrays, strict=True)]
+    conv = ops.conv(*params, strides=strides, padding=padding, dilation=dilation, channel_block=block, out_channels=block * 4)
+    function = function_of(conv, *params)
+    (result,) = Runner(function, lower_function(function, target))(*arrays)
+    agrees(plain(result), expected(x, w, strides, padding, dilation))
+
+
 @pytest.mark.parametrize(("inputs", "outputs", "panel"), [(24, 40, 1), (40, 24, 2), (8, 24, 2), (17, 3, 1), (20, 48, 3)])
 @pytest.mark.parametrize("kernel", [1, 3])
 def test_filling_is_left_out(inputs: int, outputs: int, panel: int, kernel: int) -> None:

@@ -77,6 +77,13 @@ def test_host_x86(flags: str, mcpu: str, bits: int, registers: int) -> None:
     assert target.has("avx512vnni") == ("avx512_vnni" in flags)
 
 
+@pytest.mark.parametrize(("vendor", "family", "rate"), [("AuthenticAMD", 25, 1), ("AuthenticAMD", 26, 2), ("GenuineIntel", 6, 2)])
+def test_host_rate_of_wide_vectors(vendor: str, family: int, rate: int) -> None:
+    flags = "avx avx2 fma f16c bmi1 bmi2 popcnt abm movbe sse4_2 avx512f avx512bw avx512dq avx512vl avx512cd"
+    target = host.detect(f"vendor_id\t: {vendor}\ncpu family\t: {family}\nflags\t\t: {flags}\n", "x86_64")
+    assert target.vector_bits == 512 and target.multiply_adds == rate
+
+
 def test_host_arm() -> None:
     target = host.detect("Features\t: fp asimd atomics fphp asimdhp asimddp\n", "aarch64")
     assert target.features == ("neon", "fullfp16", "lse", "dotprod")
