@@ -8,9 +8,11 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
+from aotc.errors import BuildError, InvalidModel
 from aotc.ir.dims import Dim, DimExpr
 from aotc.lowering import memory, plan
 from aotc.lowering.compiled import CudaKernel
+from aotc.lowering.cuda.cubin import architecture
 from aotc.lowering.plan import DEVICE_STEPS, Storage
 
 
@@ -24,8 +26,10 @@ class CudaTables:
     size: int = 0
 
     def kernel(self, kernel: CudaKernel) -> int:
-        """The number of a kernel."""
+        """The number of a kernel. Raises BuildError for code that is none for its GPU: a driver would tell it only on the board."""
         if kernel.symbol not in self.kernels:
+            for sm, code in kernel.cubins:
+                _check(kernel.symbol, sm, code)
             cubins = tuple(self._cubin(sm, code) for sm, code in kernel.cubins)
             self.kernels[kernel.symbol] = plan.CudaKernel(
                 kernel.symbol, len(kernel.operands), len(kernel.dims), kernel.block, kernel.shared_bytes, cubins
@@ -47,6 +51,15 @@ class CudaTables:
             offset = self.records[number].offset
             data[offset : offset + len(code)] = code
         return bytes(data)
+
+
+def _check(symbol: str, sm: int, code: bytes) -> None:
+    try:
+        found = architecture(code)
+    except InvalidModel as error:
+        raise BuildError(f"the code of {symbol} for sm_{sm}, {len(code)} bytes, is no cubin: {error}; report this") from error
+    if found != sm:
+        raise BuildError(f"the code of {symbol} for sm_{sm} is for sm_{found}; report this")
 
 
 Arrays = Sequence[tuple[int, np.ndarray]]

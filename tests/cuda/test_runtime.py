@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import ctypes
 import json
+import os
 import subprocess
+import sys
 import threading
 from functools import cache
 from pathlib import Path
@@ -195,6 +197,21 @@ def test_the_cpu_stands_in(with_fallback: BuildReport, folder: Path, monkeypatch
     plan = plan_of(with_fallback)
     assert [entry.fallback for entry in plan.entry_points] == [1, None] and len(plan.visible_entry_points) == 1
     assert all(step.kind is not StepKind.LAUNCH for step in plan.entry_points[1].steps)
+
+
+@pytest.mark.parametrize("name", ["libcuda.so.1", "libcuda.so", "libcuda.so.1.1"])
+def test_names_of_the_driver(name: str, folder: Path, tmp_path: Path) -> None:
+    report = built("dense", folder)
+    (tmp_path / name).symlink_to(host_code.driver())
+    np.save(tmp_path / "x.npy", NETWORKS["dense"][1][0]["x"])
+    code = f"import aotc_runtime as a, numpy as n; n.save('y.npy', a.load({str(report.output)!r}).run({{'x': n.load('x.npy')}})['y'])"
+    with software_gpu(report.cuda_kernels, folder / "kernels"):
+        found = {"LD_LIBRARY_PATH": str(tmp_path), "PYTHONPATH": str(Path(aotc.__file__).parent / "runtime"), "AOTC_LIBCUDA": ""}
+        done = subprocess.run(
+            [sys.executable, "-c", code], cwd=tmp_path, env={**os.environ, **found}, check=False, capture_output=True, text=True
+        )
+    assert done.returncode == 0, done.stderr
+    assert_agrees(np.load(tmp_path / "y.npy"), expected("dense")[0][0], 1e-4)
 
 
 def test_wrong_gpu(folder: Path) -> None:
