@@ -22,7 +22,11 @@
 
 #define MAX_THREADS 1024u
 #define SPIN_NS UINT64_C(50000)
-#define LINE 64 /* bytes of a cache line */
+#define JOIN_NS UINT64_C(20000)
+#define PATIENCE 1024u /* looks at what another thread writes before its processor is offered to others */
+#define LINE 64        /* bytes of a cache line */
+#define GATHERING (UINT32_MAX - 1)
+#define DISSOLVED UINT32_MAX
 
 typedef struct worker {
     _Alignas(LINE) atomic_int available; /* part number + 1 of the job waits to be taken */
@@ -47,11 +51,14 @@ struct aotc_pool_t {
     _Alignas(LINE) atomic_flag taken;
     aotc_task_fn task;
     void *context;
-    int32_t first, tasks;
+    int32_t tasks, round; /* tasks of a round; 0: all at once */
     uint32_t parts;
     uint64_t arithmetic;
     atomic_uint pending; /* parts that are not finished */
     sem_t done;          /* posted by the worker that finishes last */
+    _Alignas(LINE) atomic_uint arrived; /* threads that have finished the round */
+    atomic_bool disturbed;              /* one has waited for long */
+    _Alignas(LINE) atomic_uint turn;    /* the round that goes on, or what else is defined above */
 };
 
 /* The rounding and denormal mode of this thread, which results depend on: workers take over the caller's. */
@@ -93,12 +100,55 @@ static bool may_spin(aotc_pool_t *self) {
     return callers != 0 && self->worker_count + callers <= self->processors;
 }
 
+/* Wait while `turn` is what it was; what it becomes. Who waits for long has lost a thread to another program. */
+static uint32_t turn_after(aotc_pool_t *self, uint32_t turn) {
+    uint32_t now;
+    for (uint32_t i = 1; (now = atomic_load_explicit(&self->turn, memory_order_acquire)) == turn; i++) {
+        relax();
+        if (i % PATIENCE != 0) continue;
+        atomic_store_explicit(&self->disturbed, true, memory_order_relaxed);
+        sched_yield();
+    }
+    return now;
+}
+
+/* The round after round number `turn`, once all threads have finished it. The last one to arrive decides whether they go on
+ * together: threads without a processor of their own would wait for one another to be scheduled. */
+static uint32_t next_turn(aotc_pool_t *self, uint32_t turn) {
+    if (atomic_fetch_add_explicit(&self->arrived, 1, memory_order_acq_rel) + 1 == self->parts) {
+        atomic_store_explicit(&self->arrived, 0, memory_order_relaxed);
+        bool together = may_spin(self) && !atomic_load_explicit(&self->disturbed, memory_order_relaxed);
+        atomic_store_explicit(&self->turn, together ? turn + 1 : DISSOLVED, memory_order_release);
+    }
+    return turn_after(self, turn);
+}
+
+/* Run part of each round that threads run together; the first task after these rounds. */
+static int32_t run_rounds(aotc_pool_t *self, uint32_t part) {
+    int32_t begin = (int32_t)((int64_t)self->round * part / self->parts);
+    int32_t end = (int32_t)((int64_t)self->round * (part + 1) / self->parts);
+    int32_t first = 0;
+    for (uint32_t turn = turn_after(self, GATHERING); turn != DISSOLVED && first < self->tasks; turn = next_turn(self, turn)) {
+        self->task(self->context, first + begin, first + end);
+        first += self->round;
+    }
+    return first;
+}
+
+static bool finish(aotc_pool_t *self, uint32_t parts) {
+    return atomic_fetch_sub_explicit(&self->pending, parts, memory_order_acq_rel) == parts;
+}
+
 /* Run one part; true if it was the last to finish. */
 static bool run_part(aotc_pool_t *self, uint32_t part) {
+    if (self->round) {
+        run_rounds(self, part);
+        return finish(self, 1);
+    }
     int32_t begin = (int32_t)((int64_t)self->tasks * part / self->parts);
     int32_t end = (int32_t)((int64_t)self->tasks * (part + 1) / self->parts);
-    self->task(self->context, self->first + begin, self->first + end);
-    return atomic_fetch_sub_explicit(&self->pending, 1, memory_order_acq_rel) == 1;
+    self->task(self->context, begin, end);
+    return finish(self, 1);
 }
 
 static bool take(worker *slot) {
@@ -160,13 +210,13 @@ static void *worker_main(void *argument) {
 
 /* ---- Callers ---- */
 
-static void publish(aotc_pool_t *self, int32_t first, int32_t tasks, aotc_task_fn task, void *context) {
-    uint32_t threads = self->worker_count + 1;
+static void publish(aotc_pool_t *self, int32_t tasks, int32_t round, aotc_task_fn task, void *context) {
+    uint32_t threads = self->worker_count + 1, most = (uint32_t)(round ? round : tasks);
     self->task = task;
     self->context = context;
-    self->first = first;
     self->tasks = tasks;
-    self->parts = (uint32_t)tasks < threads ? (uint32_t)tasks : threads;
+    self->round = round;
+    self->parts = most < threads ? most : threads;
     self->arithmetic = arithmetic_mode();
     atomic_store_explicit(&self->pending, self->parts, memory_order_relaxed);
     for (uint32_t i = 0; i + 1 < self->parts; i++) atomic_store(&self->workers[i].available, 1);
@@ -183,16 +233,6 @@ static void wait_for_workers(aotc_pool_t *self) {
     wait_for(&self->done); /* returns at once when the post is there already */
 }
 
-/* Run tasks [first, first + tasks) with all threads. */
-static void share_out(aotc_pool_t *self, int32_t first, int32_t tasks, aotc_task_fn task, void *context) {
-    publish(self, first, tasks, task, context);
-    uint32_t parts = self->parts;
-    bool last = run_part(self, 0);
-    for (uint32_t i = 0; i + 1 < parts; i++)
-        if (take(&self->workers[i])) last = run_part(self, i + 1);
-    if (!last) wait_for_workers(self);
-}
-
 /* Whether a caller gains by sharing its tasks, and has the pool for it until it clears `taken`. */
 static bool may_share(aotc_pool_t *self, int32_t tasks) {
     if (tasks < 2 || self->worker_count == 0) return false;
@@ -206,16 +246,37 @@ void rt_pool_parallel_for(void *pool, int32_t tasks, aotc_task_fn task, void *co
         task(context, 0, tasks);
         return;
     }
-    share_out(self, 0, tasks, task, context);
+    publish(self, tasks, 0, task, context);
+    uint32_t parts = self->parts;
+    bool last = run_part(self, 0);
+    for (uint32_t i = 0; i + 1 < parts; i++)
+        if (take(&self->workers[i])) last = run_part(self, i + 1);
+    if (!last) wait_for_workers(self);
     atomic_flag_clear_explicit(&self->taken, memory_order_release);
 }
 
-/* Rounds are short: threads that would sleep between them are no help, and the caller goes on alone. */
+/* Give workers a moment to take their parts; how many parts are left, which no worker gets then. */
+static uint32_t gather(aotc_pool_t *self) {
+    uint64_t start = now_ns();
+    while (any_available(self, memory_order_relaxed) && now_ns() - start < JOIN_NS) relax();
+    uint32_t left = 0;
+    for (uint32_t i = 0; i + 1 < self->parts; i++) left += take(&self->workers[i]);
+    return left;
+}
+
+/* Rounds are short, so threads wait for one another without sleeping, the same part of each round for each. They do so only while
+ * there is a processor for each; else, or when one does not come at once, the caller goes on alone. */
 void rt_pool_rounds(void *pool, int32_t tasks, int32_t round, aotc_task_fn task, void *context) {
     aotc_pool_t *self = pool;
     int32_t first = 0;
-    if (round > 1 && self->worker_count != 0 && !atomic_flag_test_and_set_explicit(&self->taken, memory_order_acquire)) {
-        for (; first < tasks && may_spin(self); first += round) share_out(self, first, round, task, context);
+    if (tasks > round && may_spin(self) && may_share(self, round)) {
+        atomic_store_explicit(&self->turn, GATHERING, memory_order_relaxed);
+        atomic_store_explicit(&self->disturbed, false, memory_order_relaxed);
+        publish(self, tasks, round, task, context);
+        uint32_t left = gather(self);
+        atomic_store_explicit(&self->turn, left ? DISSOLVED : 0, memory_order_release);
+        first = run_rounds(self, 0);
+        if (!finish(self, left + 1)) wait_for_workers(self);
         atomic_flag_clear_explicit(&self->taken, memory_order_release);
     }
     if (first < tasks) task(context, first, tasks);
