@@ -46,8 +46,10 @@ EDGE_TILES = 4
 MOST_NARROWED = 3
 """Blocks up to which one tile takes all of them if the last has filling, which only such a tile leaves out."""
 
-TILES_PER_TASK = 16
-"""Tiles of a row that is shared among tasks, at least."""
+TILES_PER_TASK, FEW_TILES = 16, 2
+"""Tiles of a row that is shared among tasks, at least; and where these would be fewer than ``MANY_TASKS``, so that threads get
+shares of about one size."""
+MANY_TASKS = 32
 
 AHEAD_TILES = 64
 """Where more tiles than these use a weight, it matters little that the first of them waits for it."""
@@ -106,9 +108,11 @@ class _Blocked:
 
     def function(self) -> tirx.PrimFunc:
         groups = const(self.blocks // self.tile.blocks)
-        pieces, piece_loop = self._pieces()
+        pieces, piece_loop = self._pieces(TILES_PER_TASK)
         batch, outer = self.view.total.shape[0], [axis.out for axis in self.outer]
         self.rows_first = self._rows_first(known(pieces))
+        if not self.rows_first and (known(pieces) or MANY_TASKS) * self.blocks // self.tile.blocks < MANY_TASKS:
+            pieces, piece_loop = self._pieces(FEW_TILES)
         extents = [batch, *outer, pieces, groups] if self.rows_first else [batch, groups, *outer, pieces]
 
         def task(index: Expr) -> tirx.Stmt:
@@ -122,7 +126,7 @@ class _Blocked:
         """Whether all groups of a piece of a row come one after the other, since the whole input is read again for each group
         from beyond the second cache otherwise, and the weights are the less to read again."""
         inputs, weights = (known(product(buffer.shape)) for buffer in self.view.operands)
-        if inputs is None or weights is None or pieces is None or not self.flat:
+        if inputs is None or weights is None or pieces in (None, 1) or not self.flat:
             return False
         size, cache = TYPE_BYTES.get(str(self.view.operands[0].dtype), 4), self.target.l2_bytes
         groups = self.blocks // self.tile.blocks
@@ -135,15 +139,15 @@ class _Blocked:
 
     # --- the row, in tiles -----------------------------------------------------------------------------------------
 
-    def _pieces(self) -> tuple[Expr, Callable[[Expr, Expr, list[Expr], Expr], tirx.Stmt]]:
-        """How many tasks share a row, and the loop over the tiles of one of them."""
+    def _pieces(self, least: int) -> tuple[Expr, Callable[[Expr, Expr, list[Expr], Expr], tirx.Stmt]]:
+        """How many tasks, of so many tiles at least, share a row, and the loop over the tiles of one of them."""
         row = known(self.row.out)
         if row is None:
             return const(1), lambda n, group, outer, _: self._unknown_row(n, group, outer)
         if self.outer or self.row.before or self.row.after:
             return const(1), lambda n, group, outer, _: self._known_row(n, group, outer, row)
         whole = row // self.tile.pixels
-        share = max(1, whole // max(1, whole // TILES_PER_TASK))
+        share = max(1, whole // max(1, whole // least))
         pieces = max(1, whole // share)
 
         def some(n: Expr, group: Expr, outer: list[Expr], piece: Expr) -> tirx.Stmt:
