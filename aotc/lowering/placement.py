@@ -11,6 +11,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import cast
 
+from aotc import ops
 from aotc.ir.dims import Dim, bounds, symbols_of
 from aotc.ir.expr import Call, Expr, Function, If, Loop, Module, Var, bodies, children
 from aotc.ir.symbols import is_planned, schedule
@@ -33,6 +34,7 @@ UNBOUNDED_DIM = 512
 WRITTEN_US = 1e6
 """What it costs that the CPU runs an operator for which the user wrote CUDA code."""
 NEVER = 1e15
+RECURRENT = (ops.lstm, ops.gru, ops.rnn)
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,6 +123,8 @@ def _only_cpu(function: Function, known: set[str]) -> str:
     own = _own_operator(function)
     if own is not None and own.source is not None and own.cuda is None:
         return "it is an operator of the user's that is written in C"
+    if any(isinstance(node, Call) and node.op in RECURRENT for node in post_order(function.body)):
+        return "its steps follow one another, and a CUDA kernel of all of them is not written yet"
     unknown = sorted(symbols_of(*_dims((*function.params, *post_order(function.body)))).keys() - known)
     if unknown:
         return f"its sizes depend on the data ({', '.join(unknown)})"
