@@ -33,6 +33,8 @@ aotc_status cuda_driver_open(cuda_driver *self, aotc_error *error) {
     if (!missing) missing = find(library, name, &self->member);
     CUDA_FUNCTIONS(CUDA_FIND)
 #undef CUDA_FIND
+    if (find(library, "cuDevicePrimaryCtxRelease_v2", &self->context_release) && !missing)
+        missing = find(library, "cuDevicePrimaryCtxRelease", &self->context_release);
     find(library, "cuGraphInstantiateWithFlags", &self->graph_instantiate);
     if (missing)
         return fail(error, AOTC_UNSUPPORTED, "the CUDA driver here has no %s; it must be of CUDA 10.2 or later: update it", missing);

@@ -50,7 +50,6 @@ enum {
     X(device_name, "cuDeviceGetName", (char *, int, CUdevice))                                                                             \
     X(device_attribute, "cuDeviceGetAttribute", (int *, int, CUdevice))                                                                    \
     X(context_retain, "cuDevicePrimaryCtxRetain", (CUcontext *, CUdevice))                                                                 \
-    X(context_release, "cuDevicePrimaryCtxRelease_v2", (CUdevice))                                                                         \
     X(context_push, "cuCtxPushCurrent_v2", (CUcontext))                                                                                    \
     X(context_pop, "cuCtxPopCurrent_v2", (CUcontext *))                                                                                    \
     X(module_load, "cuModuleLoadData", (CUmodule *, const void *))                                                                         \
@@ -87,6 +86,7 @@ typedef struct cuda_driver {
 #define CUDA_MEMBER(member, name, parameters) CUresult(*member) parameters;
     CUDA_FUNCTIONS(CUDA_MEMBER)
 #undef CUDA_MEMBER
+    CUresult (*context_release)(CUdevice); /* of CUDA 11, else its older form */
     CUresult (*graph_instantiate)(CUgraphExec *, CUgraph, unsigned long long); /* NULL before CUDA 11.4, as on JetPack 4 */
 } cuda_driver;
 
