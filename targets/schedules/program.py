@@ -153,16 +153,20 @@ class StageCode:
         offset = flat_index(*collapsed(indices[place.skip :], buffer.shape[place.skip :], self.runs))
         return offset if place.base is None else place.base + offset
 
+    def stored(self, which: int) -> tvm.ir.TensorLoad:
+        """The place that an output's element is stored to, as a load."""
+        place = self.program.place(self.stage.outputs[which])
+        indices = [substitute(self.places[axis.var], self.units) for axis in self.stage.axes]
+        return tirx.BufferLoad(place.buffer, [self._offset(place, self.stage.outputs[which], indices)])
+
     def flat_source(self, expr: Expr) -> Expr:
         """Part of the stage's own expression, inlined and flat."""
         return self._flat(self.program.inline(expr))
 
     def store(self, which: int, env: Mapping[tirx.Var, Expr], value: Expr) -> tirx.Stmt:
         """Stores ``value`` at the place that ``env`` gives."""
-        buffer = self.stage.outputs[which]
-        place = self.program.place(buffer)
-        indices = [substitute(self.places[axis.var], self.units) for axis in self.stage.axes]
-        return write(place.buffer, substitute(self._offset(place, buffer, indices), env), value)
+        target = self.stored(which)
+        return write(target.source, substitute(target.indices[0], env), value)
 
     def store_all(self, env: Mapping[tirx.Var, Expr]) -> tirx.Stmt:
         """Computes and stores an element of a stage without reduction."""

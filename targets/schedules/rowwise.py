@@ -38,8 +38,9 @@ class Group:
     leading: int
 
 
-def grouped(program: Program) -> list[Group]:
-    """The kept stages in order, in groups that may run row by row. Opaque stages stand alone."""
+def grouped(program: Program, vectors_within: bool = True) -> list[Group]:
+    """The kept stages in order, in groups that may run row by row. Opaque stages stand alone. ``vectors_within``: a row is as long as
+    a vector where a single element would be possible, for machines whose vectors run within a row."""
     groups: list[Group] = []
     for stage in program.kept:
         last = groups[-1] if groups else None
@@ -49,7 +50,7 @@ def grouped(program: Program) -> list[Group]:
         else:
             groups[-1] = joined
     for group in groups:
-        if len(group.stages) > 1 and _sums_side_by_side(group):
+        if vectors_within and len(group.stages) > 1 and _sums_side_by_side(group):
             group.leading -= 1
     return groups
 

@@ -19,6 +19,8 @@ from aotc.targets.schedules.cuda.launch import BLOCK, THREAD, Launch
 
 _KERNEL = 'extern "C" __global__ void'
 _REINTERPRET = tvm.ir.Op.get("tirx.reinterpret")
+_LLVM = tvm.ir.Op.get("tirx.call_llvm_pure_intrin")
+_C_FUNCTIONS = {("llvm.copysign", "float32"): "copysignf", ("llvm.copysign", "float64"): "copysign"}
 _S, _T = s_tir.transform, tirx.transform
 
 
@@ -47,7 +49,7 @@ def cuda_source(launch: Launch, buffers: Sequence[tirx.Buffer], dims: Sequence[t
 
 def _prepared(body: tirx.Stmt) -> tirx.Stmt:
     """``body`` as TVM's code generator wants it: buffers that are allocated without a scope are a thread's own (registers, or
-    local memory), and no constant's bits are taken."""
+    local memory), no constant's bits are taken, and LLVM's intrinsics are C functions."""
     locals_: dict[tirx.Buffer, tirx.Buffer] = {}
 
     def collect(alloc: tirx.AllocBuffer) -> None:
@@ -65,12 +67,15 @@ def _prepared(body: tirx.Stmt) -> tirx.Stmt:
             (tvm.ir.TensorLoad, lambda load: tirx.BufferLoad(of(load.source), load.indices)),
             (tirx.BufferStore, lambda store: tirx.BufferStore(of(store.buffer), store.value, store.indices)),
             (tirx.AllocBuffer, lambda alloc: tirx.AllocBuffer(of(alloc.buffer), alloc.annotations)),
-            (tvm.ir.Call, _bits_of_constant),
+            (tvm.ir.Call, _in_c),
         ],
     )
 
 
-def _bits_of_constant(call: tvm.ir.Call) -> Any:
+def _in_c(call: tvm.ir.Call) -> Any:
+    if call.op.same_as(_LLVM):
+        name = tvm.get_global_func("target.llvm_get_intrinsic_name")(call.args[0].value)
+        return tirx.call_pure_extern(str(call.ty), _C_FUNCTIONS[name, str(call.ty)], *call.args[1:])
     if not call.op.same_as(_REINTERPRET) or not isinstance(call.args[0], tirx.FloatImm):
         return call
     value, source, result = call.args[0].value, str(call.args[0].ty), str(call.ty)

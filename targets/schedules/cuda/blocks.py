@@ -9,10 +9,11 @@ from typing import Any
 from tvm import tirx
 
 from aotc.targets.base import Gpu
+from aotc.targets.schedules.address import stride
 from aotc.targets.schedules.cuda.contraction import Contraction
 from aotc.targets.schedules.cuda.elementwise import size
 from aotc.targets.schedules.cuda.launch import BLOCK, barrier, call
-from aotc.targets.schedules.cuda.operand import Tile, decoded
+from aotc.targets.schedules.cuda.operand import Source, Tile, decoded
 from aotc.targets.schedules.loops import const, known, loop, sequence
 
 Expr = Any
@@ -20,6 +21,8 @@ Env = Mapping[tirx.Var, Expr]
 
 SPLITS = (1, 2, 4, 8, 16, 32)
 """Into how many parts the depth may be cut where blocks would be few."""
+FEW = 4
+"""Rows, columns or depths that are not worth a tile."""
 GUESS = 64
 """What an extent known only at run time is taken for where times are estimated."""
 
@@ -40,6 +43,17 @@ class Problem:
         values = [known(extent) for extent in sizes]
         batch, rows, columns, depth = (GUESS if value is None else value for value in values)
         return Problem(batch, rows, columns, depth, None not in values)
+
+    def is_small(self, problem: Contraction) -> bool:
+        """Whether tiles are of no use: few rows or columns whose operands are read along the depth (a warp for each sum does that as
+        well), or next to no depth."""
+        if self.depth < FEW or min(self.rows, self.columns) == 0 or not problem.columns:
+            return True
+        if self.rows >= FEW and self.columns >= FEW:
+            return False
+        large = Source(problem.right, problem.columns, problem.depth) if self.rows < self.columns else Source(problem.left, problem.rows, problem.depth)  # fmt: skip
+        plain = large.plain()
+        return plain is None or not problem.depth or stride(plain[0].indices[0], problem.depth[-1].var) == 1
 
     def blocks(self, rows: int, columns: int) -> int:
         return self.batch * -(-self.rows // rows) * -(-self.columns // columns)

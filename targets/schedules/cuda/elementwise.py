@@ -54,7 +54,7 @@ class Vectors:
         extent = known(self.inner.extent)
         if extent is None or not self.code.axes:
             return 1
-        stored = [self._stored(i) for i in range(len(self.code.stage.outputs))]
+        stored = [self.code.stored(i) for i in range(len(self.code.stage.outputs))]
         moving = [
             load for value in (*self.code.values, *stored) for load in loads_of(value) if stride(load.indices[0], self.inner.var) != 0
         ]
@@ -62,13 +62,6 @@ class Vectors:
         while lanes > 1 and (extent % lanes or not all(aligned(load, self.inner.var, lanes) for load in stored)):
             lanes //= 2
         return lanes
-
-    def _stored(self, which: int) -> Expr:
-        """The place that an output's element is stored to, as a load."""
-        code = self.code
-        place = code.program.place(code.stage.outputs[which])
-        indices = [substitute(code.places[axis.var], code.units) for axis in code.stage.axes]
-        return tirx.BufferLoad(place.buffer, [code._offset(place, code.stage.outputs[which], indices)])
 
     def at(self, env: Mapping[tirx.Var, Expr]) -> tirx.Stmt:
         """Computes and stores the vector at ``env``, in which ``unit`` is the number of the vector in its row."""
@@ -89,7 +82,7 @@ class Vectors:
 
         stores = []
         for i, result in enumerate(results):
-            place = self._stored(i)
+            place = self.code.stored(i)
             target = address(place.source, substitute(place.indices[0], start))
             stores.append(call(move(str(result.dtype), self.lanes), target, address(result, const(0))))
         return allocated([*loader.buffers, *results], *loader.statements, unrolled(self.lanes, lane, "lane"), *stores)
@@ -97,6 +90,11 @@ class Vectors:
 
 def move(dtype: str, lanes: int) -> str:
     return f"aotc_move<{itemsize(dtype) * lanes}>"
+
+
+def steps(load: tvm.ir.TensorLoad, var: tirx.Var) -> int | None:
+    """How far a flat load moves for a step of ``var``; ``None`` where that is not a constant."""
+    return stride(load.indices[0], var)
 
 
 def aligned(load: tvm.ir.TensorLoad, var: tirx.Var, lanes: int) -> bool:
@@ -151,8 +149,34 @@ class VectorLoads(Rewriter):
         return tirx.Let(name, self._visit(expr.value, env), self.expression(expr.body, {**env, expr.var: name}))
 
     def _call(self, expr: tvm.ir.Call, env: Mapping[tirx.Var, Expr]) -> Expr:
-        branching = expr.op.same_as(IF_THEN_ELSE)
-        self.branches += branching
+        if not expr.op.same_as(IF_THEN_ELSE):
+            return super()._call(expr, env)
+        if not self.branches and (guarded := self._guarded(expr, env)) is not None:
+            return guarded
+        self.branches += 1
         result = super()._call(expr, env)
-        self.branches -= branching
+        self.branches -= 1
         return result
+
+    def _guarded(self, expr: tvm.ir.Call, env: Mapping[tirx.Var, Expr]) -> Expr | None:
+        """A load under a condition that holds for a whole vector or for nothing of it: zeros are loaded instead."""
+        condition, load, otherwise = expr.args[0], expr.args[1], expr.args[2]
+        while isinstance(load, tirx.Cast):
+            load = load.value
+        if not isinstance(load, tvm.ir.TensorLoad) or not isinstance(otherwise, (tirx.FloatImm, tirx.IntImm)):
+            return None
+        condition, index = self._visit(condition, env), self._visit(load.indices[0], env)
+        plain = tirx.BufferLoad(load.source, [index])
+        if not aligned(plain, self.var, self.lanes) or self._bound(index) or self._bound(condition) or self._moves(condition):
+            return None
+        local = tirx.decl_buffer([self.lanes], load.source.dtype, f"v{len(self.buffers)}")
+        self.buffers.append(local)
+        wanted, source = substitute(condition, self.start), address(load.source, substitute(index, self.start))
+        fetch = f"aotc_fetch<{itemsize(str(load.source.dtype)) * self.lanes}>"
+        self.statements.append(call(fetch, address(local, const(0)), source, wanted))
+        value: Expr = tirx.BufferLoad(local, [self.lane])
+        value = tirx.Cast(str(expr.ty), value) if str(expr.ty) != str(local.dtype) else value
+        return value if float(otherwise.value) == 0 else tirx.if_then_else(condition, value, otherwise)
+
+    def _moves(self, condition: Expr) -> bool:
+        return any(var.same_as(self.var) for var in tirx.analysis.undefined_vars(tirx.Evaluate(condition), []))

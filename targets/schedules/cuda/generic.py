@@ -8,7 +8,7 @@ from tvm import tirx
 from tvm.tirx.stmt import ForKind
 
 from aotc.targets.schedules import rowwise
-from aotc.targets.schedules.cuda import elementwise, rows
+from aotc.targets.schedules.cuda import columns, elementwise, rows
 from aotc.targets.schedules.cuda.launch import Launch, threads_over
 from aotc.targets.schedules.loops import const, sequence
 from aotc.targets.schedules.program import Program, StageCode
@@ -18,7 +18,7 @@ Expr = Any
 
 
 def launches(program: Program) -> list[Launch]:
-    groups = rowwise.grouped(program)
+    groups = rowwise.grouped(program, vectors_within=False)
     found: list[Launch] = []
     for position, group in enumerate(groups):
         later = {load.source for g in groups[position + 1 :] for stage in g.stages for load in _loads(program, stage)}
@@ -26,7 +26,7 @@ def launches(program: Program) -> list[Launch]:
         if first.opaque is not None:
             found += opaque(program, first)
         elif len(group.stages) > 1 or first.reduction or len(first.outputs) > 1:
-            found.append(rows.launch(program, group, later))
+            found.append(columns.launch(program, group, later) or rows.launch(program, group, later))
         else:
             found.append(elementwise.stage(StageCode(program, first)))
     return found

@@ -27,8 +27,6 @@ STAGES = 2
 STEP = 4
 """Depths that a thread multiplies between two loads from shared memory: a vector of four floats."""
 PAD = 4
-FEW = 4
-"""Rows or columns below which this is no matrix product: a sum of its own for each element is as good."""
 
 
 @dataclass(frozen=True)
@@ -64,7 +62,7 @@ def schedule(work: Work, program: Program) -> list[Launch] | None:
     if problem is None or dtype not in ("float32", "int32", "float64"):
         return None
     sizes = Problem.of(problem)
-    if sizes.rows < FEW or sizes.columns < FEW or sizes.depth < FEW:
+    if sizes.is_small(problem):
         return None
     options = sorted(_options(sizes, work.gpu, dtype), key=lambda shape: seconds(_cost(shape, dtype), sizes, work.gpu))
     return launches(work.choices.pick("tile", options), problem, program, work.gpu) if options else None

@@ -15,14 +15,27 @@ from tvm import tirx
 from tvm.tirx.stmt import ForKind
 
 from aotc.targets.schedules.address import stride, unravel
-from aotc.targets.schedules.cuda.elementwise import size
-from aotc.targets.schedules.cuda.launch import BLOCK, THREAD, WARP, Launch, barrier, itemsize, shared, strided, threads_over, warp_barrier
+from aotc.targets.schedules.cuda.elementwise import VECTOR_BYTES, VectorLoads, aligned, size, steps
+from aotc.targets.schedules.cuda.launch import (
+    BLOCK,
+    THREAD,
+    WARP,
+    Launch,
+    allocated,
+    barrier,
+    itemsize,
+    shared,
+    strided,
+    threads_over,
+    unrolled,
+    warp_barrier,
+)
 from aotc.targets.schedules.loops import const, known, loop, nest, sequence
 from aotc.targets.schedules.program import Place, Program, StageCode
 from aotc.targets.schedules.reduction import ReductionCode
-from aotc.targets.schedules.rewrite import local_buffer, read, write
+from aotc.targets.schedules.rewrite import Computation, local_buffer, read, write
 from aotc.targets.schedules.rowwise import Group, row_env, work_of
-from aotc.targets.schedules.stages import loads_of, size_of
+from aotc.targets.schedules.stages import Axis, extent_of, loads_of, size_of
 
 Expr = Any
 Env = Mapping[tirx.Var, Expr]
@@ -175,11 +188,7 @@ def together(reduction: ReductionCode, env: Env, team: Team) -> tirx.Stmt:
     combine, dtype = reduction.combiner, str(reduction.stage.output.dtype)
     assert combine is not None
     held, other, parts = local_buffer(dtype, 1, "held"), local_buffer(dtype, 1, "other"), reduction.steps.temporaries(1)
-    steps = reduction.code.reduction
     first = const(0)
-
-    def step(at: Expr) -> tirx.Stmt:
-        return reduction.update([held], parts, first, {**env, **unravel(at, steps)})
 
     def both() -> tirx.Stmt:
         return write(held, first, combine(reduction.held(held, first), read(other, first, dtype)))
@@ -191,12 +200,54 @@ def together(reduction: ReductionCode, env: Env, team: Team) -> tirx.Stmt:
     statements = [
         *map(tirx.AllocBuffer, [held, other, *parts]),
         reduction.initial([held], first),
-        strided(size(steps), team.lane, team.size, step, "k"),
+        _accumulated(reduction, held, parts, env, team),
         *(exchange(distance) for distance in (16, 8, 4, 2, 1)),
     ]
     if team.size > WARP:
         statements += _across_warps(held, other, both, team)
     return sequence([*statements, _alone(team, reduction.finish([held], first, env))])
+
+
+def _accumulated(reduction: ReductionCode, held: tirx.Buffer, parts: Sequence[tirx.Buffer], env: Env, team: Team) -> tirx.Stmt:
+    """A thread's share of the steps: vectors along the last reduced axis where all that moves along it allows that."""
+    *outer, inner = reduction.code.reduction
+    lanes = _step_lanes(reduction, inner, team)
+    if lanes == 1:
+
+        def step(at: Expr) -> tirx.Stmt:
+            return reduction.update([held], parts, const(0), {**env, **unravel(at, [*outer, inner])})
+
+        return strided(size([*outer, inner]), team.lane, team.size, step, "k")
+    unit = Axis(tirx.Var("unit", "int32"), const(extent_of(inner.extent) // lanes))
+    combine, dtype = reduction.combiner, str(reduction.stage.output.dtype)
+    assert combine is not None
+
+    def vector(at: Expr) -> tirx.Stmt:
+        here = {**env, **unravel(at, [*outer, unit])}
+        here[inner.var] = here[unit.var] * const(lanes)
+        loader = VectorLoads(inner.var, lanes, here)
+        computation = Computation([loader.expression(reduction.source, {})])
+        between = computation.temporaries(1)
+
+        def one(lane: Expr) -> tirx.Stmt:
+            statements, (value,) = computation.emit({**here, inner.var: here[inner.var] + lane, loader.lane: lane}, between, const(0))
+            total = combine(read(held, const(0), dtype), value)
+            return allocated(between, *statements, write(held, const(0), total))
+
+        return allocated(loader.buffers, *loader.statements, unrolled(lanes, one, "lane"))
+
+    return strided(size([*outer, unit]), team.lane, team.size, vector, "k")
+
+
+def _step_lanes(reduction: ReductionCode, inner: Axis, team: Team) -> int:
+    extent = known(inner.extent)
+    if extent is None:
+        return 1
+    moving = [load for load in loads_of(reduction.source) if steps(load, inner.var) != 0]
+    lanes = min((VECTOR_BYTES // itemsize(str(load.source.dtype)) for load in moving), default=1)
+    while lanes > 1 and (extent % lanes or extent < lanes * team.size or not all(aligned(load, inner.var, lanes) for load in moving)):
+        lanes //= 2
+    return lanes
 
 
 def _across_warps(held: tirx.Buffer, other: tirx.Buffer, both: Any, team: Team) -> list[tirx.Stmt]:

@@ -44,8 +44,6 @@ PAD = 8
 """Halves between the rows of a tile, so that those that are read together lie in different banks."""
 SUMS_PAD = 4
 """The same, of floats, for sums on their way to the results."""
-FEW = 4
-"""Rows or columns below which padding them to 16 is not worth it: memory is what counts there."""
 
 
 @dataclass(frozen=True)
@@ -100,7 +98,7 @@ def schedule(work: Work, program: Program) -> list[Launch] | None:
     if problem is None or str(problem.total.ty) != "float32" or {str(problem.left.ty), str(problem.right.ty)} != {"float16"}:
         return None
     sizes = Problem.of(problem)
-    if sizes.rows < FEW or sizes.columns < FEW or sizes.depth < FEW:
+    if sizes.is_small(problem):
         return None
     options = sorted(_options(sizes, work.gpu), key=lambda shape: seconds(_cost(shape, work.gpu), sizes, work.gpu))
     return launches(work.choices.pick("tile", options), problem, program, work.gpu)

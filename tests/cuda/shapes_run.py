@@ -1,0 +1,65 @@
+"""Runs one case of ``shapes.py`` through the software driver."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import cache
+from pathlib import Path
+from unittest import mock
+
+import numpy as np
+
+from aotc import targets
+from aotc.errors import AotcError
+from aotc.lowering.cuda.kernel import NotOnCuda, lower_function
+from tests.cuda import host_code
+from tests.cuda.launcher import CudaError, Device
+from tests.cuda.lowered import build_lowered, run_lowered
+from tests.cuda.shapes import ShapeCase
+
+ORDERS = ("forward", "reverse", "random:1")
+
+
+def outcome(case: ShapeCase, orders: tuple[str, ...] = ORDERS) -> str:
+    """Empty where all is right, else what is not."""
+    target = targets.get(case.board)
+    assert target.gpu is not None
+    (sm,) = target.gpu.sm
+    function = case.function()
+    try:
+        lowered = lower_function(function, target)
+    except AotcError as error:
+        return f"not lowered: {error}"
+    if isinstance(lowered, NotOnCuda):
+        return f"not on CUDA: {lowered.reason}"
+    with tempfile.TemporaryDirectory() as folder:
+        build_lowered(lowered, Path(folder))
+        for order in orders:
+            with _driver(sm, order, folder) as device:
+                try:
+                    results = run_lowered(device, function, lowered, case.subject.arrays, case.values(), sm)
+                except CudaError as error:
+                    return f"{order}: {error}"
+            if case.subject.wrong(results):
+                return f"{order}: {_distance(results, case.subject.want())}"
+    return ""
+
+
+def _distance(results: list[np.ndarray], want: list[np.ndarray]) -> str:
+    worst = [float(np.abs(a.astype(np.float64) - b.astype(np.float64)).max(initial=0)) for a, b in zip(results, want, strict=True)]
+    return f"off by {', '.join(f'{value:.3g}' for value in worst)}"
+
+
+@contextmanager
+def _driver(sm: int, order: str, folder: str) -> Iterator[Device]:
+    settings = {"AOTC_SOFTWARE_CUDA": folder, "AOTC_SOFTWARE_CUDA_SM": str(sm), "AOTC_SOFTWARE_CUDA_ORDER": order}
+    with mock.patch.dict(os.environ, settings), Device(_library()) as device:
+        yield device
+
+
+@cache
+def _library() -> Path:
+    return host_code.driver()
