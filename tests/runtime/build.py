@@ -132,10 +132,10 @@ def build_all(folder: Path, flavour: str) -> Path:
 
 
 def build_fake_cuda(folder: Path, flavour: str) -> Path:
-    made = folder / "fake_cuda.so"
-    library = ["-fPIC", "-shared", "-fvisibility=hidden", str(HERE / "fake_cuda.c"), "-lpthread", "-o", str(made)]
-    run_tool([*compiler(flavour), *STRICT, *FLAVOURS[flavour], *library])
-    return made
+    for name, options in {"fake_cuda_old.so": ["-DOLD_DRIVER"], "fake_cuda.so": []}.items():
+        library = [*options, "-fPIC", "-shared", "-fvisibility=hidden", str(HERE / "fake_cuda.c"), "-lpthread", "-o", str(folder / name)]
+        run_tool([*compiler(flavour), *STRICT, *FLAVOURS[flavour], *library])
+    return folder / "fake_cuda.so"
 
 
 def build_fuzzer(folder: Path, flavour: str, name: str) -> Path:

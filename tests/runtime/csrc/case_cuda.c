@@ -9,9 +9,9 @@ static const float w[8] = {-1, -0.5f, 0, 0.5f, 1, 1.5f, 2, 2.5f}; /* and b[j] = 
 static float x[64 * 8], y[64 * 8], z[64 * 8];
 
 /* The fake, as it is before its first use. */
-static fake_cuda *fake_driver(void) {
+static fake_cuda *driver_named(const char *name) {
     char path[4096];
-    snprintf(path, sizeof path, "%s/fake_cuda.so", models_folder());
+    snprintf(path, sizeof path, "%s/%s", models_folder(), name);
     CHECK(setenv("AOTC_LIBCUDA", path, 1) == 0);
     void *library = dlopen(path, RTLD_NOW);
     CHECK(library);
@@ -20,6 +20,8 @@ static fake_cuda *fake_driver(void) {
     fill(x, sizeof x / sizeof *x, 5);
     return fake;
 }
+
+static fake_cuda *fake_driver(void) { return driver_named("fake_cuda.so"); }
 
 static void check_results(const float *got_y, const float *got_z, int rows) {
     for (int row = 0; row < rows; row++)
@@ -333,6 +335,20 @@ static void cuda_async(void) {
     run_async(1);
 }
 
+/* A driver of CUDA 10.2, without graphs of this kind. */
+static void cuda_old_driver(void) {
+    aotc_error error;
+    fake_cuda *fake = driver_named("fake_cuda_old.so");
+    opened m = open_model("cuda", NULL);
+    aotc_session_t *session = make(&m, NULL);
+    bind(&m, session, 4, x, y, z, kDLCPU);
+    for (int run = 0; run < 3; run++) run_bound(&m, session, 4);
+    CHECK(fake->launches == 12 && fake->graph_launches == 0);
+    OK(m.api->session_destroy(session, &error));
+    close_model(&m);
+    nothing_is_left(fake);
+}
+
 /* Work in a stream of the application's, which stays. */
 static void cuda_stream(void) {
     aotc_error error;
@@ -460,6 +476,7 @@ const test_case cuda_cases[] = {{"cuda_host_memory", cuda_host_memory},
                                 {"cuda_turns", cuda_turns},
                                 {"cuda_states", cuda_states},
                                 {"cuda_async", cuda_async},
+                                {"cuda_old_driver", cuda_old_driver},
                                 {"cuda_stream", cuda_stream},
                                 {"cuda_threads", cuda_threads},
                                 {"cuda_refused", cuda_refused},

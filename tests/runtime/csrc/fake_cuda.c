@@ -181,6 +181,11 @@ API int cuDevicePrimaryCtxRetain(void **context, int device) {
     return device;
 }
 
+#ifdef OLD_DRIVER /* as that of CUDA 10.2 */
+#define cuDevicePrimaryCtxRelease_v2 cuDevicePrimaryCtxRelease
+#define cuGraphInstantiateWithFlags cuGraphInstantiateOfALaterTime
+#endif
+
 API int cuDevicePrimaryCtxRelease_v2(int device) {
     fake.contexts--;
     return device;
