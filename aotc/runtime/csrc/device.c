@@ -128,8 +128,13 @@ static aotc_status load_weights(device *self, const aotc_model_t *model, aotc_er
     if (self->weights_bytes == 0) return AOTC_OK;
     aotc_status status = device_allocate(self, self->weights_bytes, "the weights", &self->weights, error);
     if (status) return status;
-    CUresult result = self->driver.copy_to_device((CUdeviceptr)self->weights, model->weights, (size_t)self->weights_bytes, NULL);
-    if (!result) result = self->driver.stream_wait(NULL);
+    CUstream stream; /* of its own: the default one would wait for the application's */
+    CUresult result = self->driver.stream_create(&stream, CU_STREAM_NON_BLOCKING);
+    if (!result) {
+        result = self->driver.copy_to_device((CUdeviceptr)self->weights, model->weights, (size_t)self->weights_bytes, stream);
+        if (!result) result = self->driver.stream_wait(stream);
+        self->driver.stream_destroy(stream);
+    }
     if (!result) drop_pages(model->weights, self->weights_bytes);
     return check(self, result, "copying the weights to the GPU", error);
 }
