@@ -64,6 +64,8 @@ def _matmuls() -> list[Subject]:
         (16, 16, 16),
         (96, 40, 56),
         (31, 31, 31),
+        (64, 96, 16),
+        (20, 20, 200),
     ]:
         for dtype in ("float32", "float16"):
             a, b = _normal(rows, depth, dtype=dtype), _normal(depth, columns, dtype=dtype)

@@ -10,9 +10,7 @@ from __future__ import annotations
 import hashlib
 import os
 import re
-import shutil
 import subprocess
-import sys
 import tempfile
 from functools import cache
 from pathlib import Path
@@ -20,11 +18,11 @@ from pathlib import Path
 from aotc.cache_dir import cache_dir
 
 HERE = Path(__file__).resolve().parent / "driver"
-COMMON = ["-std=c++20", "-march=x86-64-v3", "-fPIC", "-fvisibility=hidden"]
+COMMON = ["-std=c++20", "-mavx2", "-mfma", "-mf16c", "-fPIC", "-fvisibility=hidden"]
 DRIVER = [*COMMON, "-O2", "-Wall", "-Wextra", "-Werror"]
 KERNEL = [*COMMON, "-w", "-g1", "-fno-strict-aliasing", "-ffp-contract=off", "-fno-math-errno", "-I", str(HERE / "include")]
 FAST = ["-O2"]
-CHECKED = ["-O1", "-fsanitize=thread,alignment,bounds", "-DSOFTWARE_CUDA_CHECKED"]
+CHECKED = ["-O1", "-fsanitize=thread,alignment,bounds,object-size", "-ftrivial-auto-var-init=pattern", "-DSOFTWARE_CUDA_CHECKED"]
 
 _KERNEL = re.compile(r'extern\s+"C"\s+__global__\s+void\s+(?:__launch_bounds__\(\s*(\d+)[^)]*\)\s*)?(\w+)\s*\(')
 _ALIGNED = r"(?:(?:alignas|__align__)\((\w+)\)\s*)?"
@@ -129,18 +127,12 @@ def _header_text() -> tuple[str, ...]:
 
 
 def _key(*parts: str) -> str:
-    return hashlib.sha256("\0".join([*_compiler(), *parts]).encode()).hexdigest()[:32]
-
-
-@cache
-def _compiler() -> tuple[str, ...]:
-    found = shutil.which("g++")
-    return (found,) if found else (sys.executable, "-m", "ziglang", "c++")
+    return hashlib.sha256("\0".join(parts).encode()).hexdigest()[:32]
 
 
 def _compile(arguments: list[str], target: Path) -> None:
     part = target.with_name(f"{target.name}.{os.getpid()}.part")
-    done = subprocess.run([*_compiler(), *arguments, "-o", str(part)], capture_output=True, text=True, check=False)
+    done = subprocess.run(["g++", *arguments, "-o", str(part)], capture_output=True, text=True, check=False)
     if done.returncode:
         part.unlink(missing_ok=True)
         raise RuntimeError(f"the host compiler refused the code:\n{done.stderr[:4000]}")

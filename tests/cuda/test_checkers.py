@@ -24,6 +24,7 @@ BAD = {
     "shared array before the start": ("__shared__ float s[64]; *(s + (int)threadIdx.x - 1) = 1;", "out of bounds of"),
     "index of a shared array": ("__shared__ float s[2][63]; s[0][threadIdx.x] = 1;", "out of bounds of an array: .*index 63"),
     "index of a local array": ("float s[8]; for (int i = 0; i < 8; ++i) s[i] = a[i]; b[threadIdx.x] = s[threadIdx.x / 7];", "out of bounds of an array"),
+    "a local array through a pointer": ("float s[8]; for (int i = 0; i < 8; ++i) s[i] = a[i]; int *p = (int *)&s[8]; b[threadIdx.x] = *p;", "out of bounds of an array"),
     "dynamic shared memory past the end": ("extern __shared__ float s[]; s[threadIdx.x + 1] = 1;", "out of bounds of shared memory"),
     "shared memory before it is written": ("__shared__ float s[64]; b[threadIdx.x] = s[threadIdx.x];", "uninitialised shared memory"),
     "a misaligned vector": ("*(float2 *)(b + 1) = *(float2 *)a;", "misaligned: .*no multiple of 8"),

@@ -293,9 +293,9 @@ void access(const void *pointer, unsigned bytes, Access kind, const void *where)
 
 void misaligned(const void *pointer, unsigned alignment, unsigned line) {
   const auto address = reinterpret_cast<uintptr_t>(pointer);
-  const char *what = address ? "misaligned" : "null pointer";
-  fail(address ? CUDA_ERROR_MISALIGNED_ADDRESS : CUDA_ERROR_ILLEGAL_ADDRESS, what,
-       thread_name(thread_number()) + " uses " + place_name(address) + ", no multiple of " + std::to_string(alignment) + ", line " + std::to_string(line));
+  const std::string user = thread_name(thread_number()) + " uses " + place_name(address), at = ", line " + std::to_string(line);
+  if (address % alignment) fail(CUDA_ERROR_MISALIGNED_ADDRESS, "misaligned", user + ", no multiple of " + std::to_string(alignment) + at);
+  fail(CUDA_ERROR_ILLEGAL_ADDRESS, address ? "out of bounds of an array" : "null pointer", user + ", which is in no array" + at);
 }
 
 void out_of_bounds(int64_t index, unsigned line) {

@@ -1,4 +1,4 @@
-// What -fsanitize=thread, alignment and bounds call. The sanitizers' own run-time libraries are not linked.
+// What -fsanitize=thread, alignment, bounds and object-size call. The sanitizers' own run-time libraries are not linked.
 #pragma once
 
 #define SOFTWARE_CUDA_HOOK extern "C" __attribute__((visibility("hidden"), no_sanitize("thread", "undefined"))) void
@@ -44,6 +44,7 @@ struct TypeMismatch {
   unsigned char log_alignment, kind;
 };
 }  // namespace software_cuda
+// Of alignment, and of object-size where the address is aligned.
 SOFTWARE_CUDA_HOOK __ubsan_handle_type_mismatch_v1(software_cuda::TypeMismatch *data, void *address) {
   software_cuda_state.engine.misaligned(address, 1u << data->log_alignment, data->location.line);
 }
