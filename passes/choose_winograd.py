@@ -93,7 +93,7 @@ def _layer(node: Expr) -> Layer | None:
     attrs: Any = conv.attrs
     x, result = (cast(TensorType, expr.type) for expr in (conv.args[0], conv))
     weight = array_of(conv.args[1])
-    if not attrs.channel_block or weight is None or weight.ndim != 6 or x.dtype != "float32":
+    if attrs.channel_block < 2 or weight is None or weight.ndim != 6 or x.dtype != "float32":
         return None
     if weight.shape[2:4] != (KERNEL, KERNEL) or attrs.strides != (1, 1) or attrs.dilation != (1, 1) or max(attrs.padding) >= KERNEL:
         return None

@@ -33,6 +33,12 @@ FINITE_FROM_FINITE = frozenset([
 """Calls that make no infinity of zeros: only these may run over filling. (log, reciprocal and the like may not.)"""
 
 
+FEW_OUTPUTS = 8
+"""Output channels are few where a block has room for so many times as many."""
+LEAST_INPUTS = 4
+"""A block of inputs of a convolution to few outputs is full to one part of so many at least."""
+
+
 @dataclass(frozen=True)
 class Blocked:
     """A value in blocks: ``expr`` has the shape [N, ceil(channels / block), *S, block]."""
@@ -119,7 +125,7 @@ class _Converter:
         if node not in self.plains:
             blocked = self.blocks[node]
             type_ = cast(TensorType, node.type)
-            if not blocked.filled and all(dim == 1 for dim in type_.shape[2:]):
+            if blocked.block == 1 or (not blocked.filled and all(dim == 1 for dim in type_.shape[2:])):
                 self.plains[node] = ops.reshape(blocked.expr, shape=type_.shape, origin=node.origin)
             else:
                 self.plains[node] = ops.layout_transform(
@@ -152,6 +158,9 @@ class _Converter:
         depthwise = _is_depthwise(node)
         channels, outputs = data.shape[0] if depthwise else data.shape[1], data.shape[0]
         block = self.block
+        entered = x not in self.blocks or self.blocks[x].block == block
+        if not depthwise and entered and FEW_OUTPUTS * outputs <= block <= LEAST_INPUTS * channels:
+            return self.conv_of_few_outputs(node, channels, outputs)
         few = 1 if self.planes else min(block, 1 << (channels - 1).bit_length()) if self.fill_input else channels
         source = self.enter(x, block if depthwise or channels >= block else few)
         if depthwise:
@@ -161,6 +170,15 @@ class _Converter:
             changed = self.weights.derive([weight], f"blocked{source.block}x{wide}", lambda: _weight(data, source.block, wide))
         attrs = _with(node, channel_block=block, out_channels=outputs, in_channels=channels if source.filled and not depthwise else 0)
         return Blocked(ops.conv(source.expr, changed, origin=node.origin, **attrs), outputs, block)
+
+    def conv_of_few_outputs(self, node: Call, channels: int, outputs: int) -> Blocked:
+        """Whose vectors hold input channels: those of the outputs would be filling, most of them."""
+        x, weight = node.args
+        data = cast(np.ndarray, array_of(weight))
+        source = self.enter(x, self.block)
+        changed = self.weights.derive([weight], f"blocked{source.block}x1", lambda: _weight(data, source.block, 1))
+        attrs = _with(node, channel_block=1, out_channels=outputs, in_channels=channels if source.filled else 0)
+        return Blocked(ops.conv(source.expr, changed, origin=node.origin, **attrs), outputs, 1)
 
     def concat(self, node: Call) -> Blocked | None:
         """Along channels only whole blocks can be joined; the last operand may end in filling."""

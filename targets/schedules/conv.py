@@ -36,6 +36,7 @@ from aotc.targets.schedules.emit import (
     vectorized,
 )
 from aotc.targets.schedules.fused import Fused, fused, prim_func, started
+from aotc.targets.schedules.lane_sums import LaneSums
 from aotc.targets.schedules.tile import Tile, tiles
 
 Expr = Any
@@ -92,7 +93,12 @@ class _Blocked:
             axes = [Axis(size, size, 1, 1, 1, 0, 0)]
         self.outer, self.row = list(axes[:-1]), axes[-1]
         place = (view, target, self.full_axes, self.outer, self.row, self.flat)
-        self.sums = DepthwiseSums(*place) if depthwise else DenseSums(*place, attrs.in_channels, attrs.out_channels)
+        if depthwise:
+            self.sums: DepthwiseSums | LaneSums | DenseSums = DepthwiseSums(*place)
+        elif self.block == 1 and known(view.operands[0].shape[-1]) != 1:
+            self.sums = LaneSums(*place)
+        else:
+            self.sums = DenseSums(*place, attrs.in_channels, attrs.out_channels)
         self.far = is_far(target, view.total.shape[2:], str(view.outputs[0].dtype))
         self.tile = choices.pick("tile", self._tiles())
         self.rows_first = False
@@ -211,7 +217,7 @@ class _Blocked:
     def _tile(self, n: Expr, group: Expr, outer: list[Expr], place: Place, skip: Expr | None = None) -> tirx.Stmt:
         """The sums of a tile and what follows them. The first ``skip`` pixels are stored already."""
         blocks = self.tile.blocks
-        sums = tirx.decl_buffer((blocks, place.width, self.block), self.dtype, "sums")  # each tile that is written out has its own
+        sums = tirx.decl_buffer((blocks, place.width, self.sums.vector), self.dtype, "sums")  # each tile that is written out has its own
 
         def each(body: Callable[[int, int], tirx.Stmt]) -> tirx.Stmt:
             return sequence(*(body(o, p) for o in range(blocks) for p in range(place.width)))
@@ -221,6 +227,10 @@ class _Blocked:
             return [n, group * blocks + block, *self._spatial(outer, place.start + p), v]
 
         def begin(o: int, p: int) -> tirx.Stmt:
+            if isinstance(self.sums, LaneSums):
+                zero = tirx.const(0, self.dtype)
+                return vectorized(self.sums.vector, lambda v: tirx.BufferStore(sums, zero, [const(o), const(p), v]))
+
             def some(first: int, lanes: int) -> tirx.Stmt:
                 return vectorized(
                     lanes, lambda v: tirx.BufferStore(sums, self.view.start(at(o, p, first + v)), [const(o), const(p), first + v])
@@ -234,7 +244,12 @@ class _Blocked:
                     lanes, lambda v: (at(o, p, first + v, stored=True), tirx.BufferLoad(sums, [const(o), const(p), first + v]))
                 )
 
-            stmt = self._in_parts(o, some)
+            if isinstance(self.sums, LaneSums):
+                steps, total = self.sums.folded(sums, o, p)
+                place_of = at(o, p, const(0), stored=True)
+                stmt = sequence(*steps, self.view.store(1, lambda v: (place_of, self.view.start(at(o, p, const(0))) + total)))
+            else:
+                stmt = self._in_parts(o, some)
             checks = [] if skip is None or known(skip) == 0 else [const(p) >= skip]
             if not place.inside and place.known is None:
                 checks.append(place.start + p < self.row.out)

@@ -30,8 +30,8 @@ SHORT_LOOP = 8
 """Steps of a loop that LLVM may unroll whole."""
 
 
-class _Sums:
-    """What both kinds share: loads of the input, taps over the outer axes."""
+class Sums:
+    """What all kinds share: loads of the input, taps over the outer axes."""
 
     def __init__(self, view: Fused, target: Target, full: Sequence[Axis], outer: Sequence[Axis], row: Axis, flat: bool) -> None:
         self.x, self.w = view.operands
@@ -40,6 +40,11 @@ class _Sums:
         self.target = target
         self.lanes = min(self.block, target.lanes(self.dtype))
         self.full, self.outer, self.row, self.flat = full, list(outer), row, flat
+
+    @property
+    def vector(self) -> int:
+        """Elements that hold one sum of each channel of a block."""
+        return self.block
 
     @property
     def last_lanes(self) -> int:
@@ -108,7 +113,7 @@ class _Sums:
         return [y * a.stride + k * a.dilation - a.before for a, y, k in zip(self.outer, outer, taps, strict=True)]
 
 
-class DenseSums(_Sums):
+class DenseSums(Sums):
     """Every output channel sums over all input channels, filling left out."""
 
     def __init__(
@@ -341,7 +346,7 @@ class _DenseTile:
         return vectorized(self.of.lanes_of(o, self.blocks), lane)
 
 
-class DepthwiseSums(_Sums):
+class DepthwiseSums(Sums):
     """Every channel is its own group: vectors of inputs by vectors of weights."""
 
     def step(self, vectors: int) -> Step:

@@ -100,6 +100,22 @@ def test_inputs_as_vectors(name: str, panel: int, monkeypatch: pytest.MonkeyPatc
     agrees(plain(result), plain(np.clip(blocked(expected(x, w, strides, padding, dilation), block) + bias, -1, 6)))
 
 
+@pytest.mark.parametrize("outputs", [1, 2])
+@pytest.mark.parametrize(
+    "name", ["3x3", "long row", "pointwise", "strided", "dilated", "asymmetric padding", "large kernel, many edge tiles", "1d"]
+)
+def test_few_outputs(name: str, outputs: int) -> None:
+    """Results in blocks of one channel: vectors hold input channels."""
+    c, block_in, _, _, size, kernel, strides, padding, dilation = CASES[name]
+    x, w = RNG.standard_normal((2, c, *size), np.float32), RNG.standard_normal((outputs, c, *kernel), np.float32)
+    bias = RNG.standard_normal((1, outputs, *[1] * len(size), 1), np.float32)
+    arrays = [blocked(x, block_in), blocked_weights(w, block_in, 1), bias]
+    params = [var(label, "float32", *array.shape) for label, array in zip("xwb", arrays, strict=True)]
+    conv = ops.conv(*params[:2], strides=strides, padding=padding, dilation=dilation, channel_block=1, out_channels=outputs)
+    (result,) = compiled(ops.relu(ops.add(conv, params[2])), *params)(*arrays)
+    agrees(plain(result), np.maximum(expected(x, w, strides, padding, dilation) + plain(bias), 0))
+
+
 @pytest.mark.parametrize("panel", [1, 2])
 @pytest.mark.parametrize("name", ["3x3", "strided", "pointwise", "1d", "3d"])
 def test_weights_are_asked_for_ahead(name: str, panel: int) -> None:

@@ -196,3 +196,17 @@ def test_one_channel_is_no_depthwise_convolution() -> None:
     assert converted(before) == ["reshape", "conv", "layout_transform"]
     conv = calls_of(convert_layout(before, OPTIONS).main.body, ["conv"])[0]
     assert conv.args[1].type.shape == (1, 1, 3, 1, 1, 4)  # type: ignore[union-attr]
+
+
+@pytest.mark.parametrize("channels", [3, 4, 20])
+@pytest.mark.parametrize("outputs", [1, 2, 3])
+def test_few_outputs_stand_in_blocks_of_one(channels: int, outputs: int) -> None:
+    text = (
+        f"(%x: float32[2, {channels}, 6, 4]) {{\n %a = conv(%x, $w) {{padding=(1, 1, 1, 1)}}\n %b = add(%a, $b)\n %c = sigmoid(%b)\n"
+        " %d = conv(%c, $v)\n %e = conv(%x, $u)\n %f = concat(%c, %d, %e) {axis=1}\n return %f\n}"
+    )
+    weights = {"w": weight(outputs, channels, 3, 3), "b": weight(outputs, 1, 1), "v": weight(5, outputs, 1, 1)}
+    before, options = module(text, {**weights, "u": weight(16, channels, 1, 1)}), Options(channel_block=16)
+    converted(before, options=options)
+    blocks = [conv.attrs.channel_block for conv in calls_of(convert_layout(before, options).main.body, ["conv"])]  # type: ignore[attr-defined]
+    assert (1 in blocks) == (outputs <= 2 and channels >= 4)
