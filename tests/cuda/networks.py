@@ -161,6 +161,80 @@ def convolutions() -> onnx.ModelProto:
     return _model(nodes, [_info("x", ["n", 3, 17, 15])], [_info("scores", ["n", 10])], weights)
 
 
+def outputs_of_all_kinds() -> onnx.ModelProto:
+    """Outputs that are a weight, an input, a part of what the GPU computed, two of one value, integers, booleans, several of one node."""
+    nodes = [
+        helper.make_node("Exp", ["x"], ["e"]),
+        helper.make_node("Identity", ["w"], ["weight"]),
+        helper.make_node("Reshape", ["x", "flat"], ["same"]),
+        helper.make_node("Identity", ["e"], ["one"]),
+        helper.make_node("Identity", ["e"], ["other"]),
+        helper.make_node("Slice", ["e", "begin", "end", "axis"], ["part"]),
+        helper.make_node("Greater", ["e", "w"], ["more"]),
+        helper.make_node("ArgMax", ["e"], ["most"], axis=1, keepdims=0),
+        helper.make_node("Split", ["e"], ["left", "right"], axis=1, num_outputs=2),
+        helper.make_node("Add", ["left", "right"], ["sum"]),
+        helper.make_node("TopK", ["e", "two"], ["best", "where"], axis=1),
+    ]
+    weights = {
+        "w": np.arange(6, dtype=np.float32),
+        "flat": np.array([-1], np.int64),
+        "begin": np.array([1], np.int64),
+        "end": np.array([3], np.int64),
+        "axis": np.array([0], np.int64),
+        "two": np.array([2], np.int64),
+    }
+    outputs = [_info("weight", [6]), _info("same", ["m"]), _info("one", ["n", 6]), _info("other", ["n", 6]), _info("part", ["k", 6]),
+               _info("more", ["n", 6], "bool"), _info("most", ["n"], "int64"), _info("right", ["n", 3]), _info("sum", ["n", 3]),
+               _info("best", ["n", 2]), _info("where", ["n", 2], "int64")]  # fmt: skip
+    model = _model(nodes, [_info("x", ["n", 6])], outputs, weights)
+    model.opset_import[0].version = 18
+    return model
+
+
+def cut_by_the_data() -> onnx.ModelProto:
+    """Rows of what the GPU computed, as many as the data say: a view whose size a run tells, as an output and for the GPU again."""
+    nodes = [
+        helper.make_node("MatMul", ["x", "w"], ["a"]),
+        helper.make_node("ReduceMax", ["count"], ["most"], keepdims=1),
+        helper.make_node("Slice", ["a", "begin", "most", "axis"], ["rows"]),
+        helper.make_node("Relu", ["rows"], ["y"]),
+        helper.make_node("Softmax", ["a"], ["z"]),
+    ]
+    weights = {"w": _rng().standard_normal((16, 8)).astype(np.float32), "begin": np.array([0], np.int64), "axis": np.array([0], np.int64)}
+    inputs = [_info("x", [12, 16]), _info("count", [3], "int64")]
+    return _model(nodes, inputs, [_info("rows", ["n", 8]), _info("y", ["n", 8]), _info("z", [12, 8])], weights)
+
+
+def scan() -> onnx.ModelProto:
+    """A Scan over rows at odd places, with a branch in its body and large work for the GPU in both."""
+
+    def arm(name: str, kind: str) -> onnx.GraphProto:
+        nodes = [helper.make_node("MatMul", ["mixed", "v"], [f"{name}_1"]), helper.make_node(kind, [f"{name}_1"], [f"{name}_2"])]
+        return helper.make_graph(nodes, name, [], [_info(f"{name}_2", [129, 129])])
+
+    body = helper.make_graph(
+        [
+            helper.make_node("Add", ["h", "row"], ["mixed"]),
+            helper.make_node("ReduceSum", ["mixed"], ["s"], keepdims=0),
+            helper.make_node("Greater", ["s", "zero"], ["more"]),
+            helper.make_node("If", ["more"], ["next"], then_branch=arm("then", "Tanh"), else_branch=arm("other", "Sigmoid")),
+            helper.make_node("ReduceMean", ["next"], ["told"], axes=[1], keepdims=0),
+        ],
+        "body",
+        [_info("h", [129, 129]), _info("row", [129])],
+        [_info("next", [129, 129]), _info("told", [129])],
+    )
+    nodes = [helper.make_node("Scan", ["start", "x"], ["last", "y"], body=body, num_scan_inputs=1)]
+    rng = _rng()
+    weights = {
+        "v": rng.standard_normal((129, 129)).astype(np.float32) / 12,
+        "zero": np.array(0, np.float32),
+        "start": rng.standard_normal((129, 129)).astype(np.float32),
+    }
+    return _model(nodes, [_info("x", [3, 129])], [_info("last", [129, 129]), _info("y", [3, 129])], weights)
+
+
 Inputs = dict[str, np.ndarray]
 
 
@@ -175,6 +249,12 @@ NETWORKS: dict[str, tuple[Callable[[], onnx.ModelProto], list[Inputs]]] = {
     "found_while_running": (found_while_running, [{"x": _normal(12, 16) + shift} for shift in (0, 0.5, -9)]),
     "branches": (branches, [{"x": _normal(4, 16)}, {"x": -_normal(4, 16)}]),
     "loop": (loop, [{"x": _normal(64, 129), "n": np.array(n, np.int64)} for n in (3, 1, 5)]),
+    "outputs_of_all_kinds": (outputs_of_all_kinds, [{"x": _normal(n, 6)} for n in (4, 3, 5)]),
+    "cut_by_the_data": (
+        cut_by_the_data,
+        [{"x": _normal(12, 16), "count": np.array(c, np.int64)} for c in ([1, 5, 2], [12, 3, 0], [1, 1, 1])],
+    ),
+    "scan": (scan, [{"x": _normal(3, 129)}, {"x": -_normal(3, 129) - 40}]),
     "convolutions": (convolutions, [{"x": _normal(n, 3, 17, 15)} for n in (1, 2, 1)]),
 }
 """Networks, each with the inputs of some runs in turn."""
