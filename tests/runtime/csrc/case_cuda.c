@@ -438,6 +438,29 @@ static void cuda_refused(void) {
     nothing_is_left(fake);
 }
 
+/* Memory that is refused when a larger shape comes leaves a session that works on. */
+static void cuda_no_room(void) {
+    aotc_error error;
+    fake_cuda *fake = fake_driver();
+    for (fake->integrated = 0; fake->integrated < 2; fake->integrated++) {
+        opened m = open_model("cuda_rows", NULL);
+        aotc_session_t *session = make(&m, NULL);
+        for (int turn = 0; turn < 3; turn++) {
+            bind(&m, session, 3, x, y, z, kDLCPU);
+            for (int run = 0; run < 3; run++) run_bound(&m, session, 3);
+            fake->memory_left = 1000;
+            bind(&m, session, 64, x, y, z, kDLCPU);
+            FAILS(m.api->run(session, &error), AOTC_OUT_OF_MEMORY, "2048 bytes on the GPU");
+            FAILS(m.api->run(session, &error), AOTC_OUT_OF_MEMORY, "the GPU is out of memory");
+            fake->memory_left = 0;
+        }
+        run_bound(&m, session, 64);
+        OK(m.api->session_destroy(session, &error));
+        close_model(&m);
+        nothing_is_left(fake);
+    }
+}
+
 static char logged[1024];
 
 static void keep_log(void *context, aotc_log_level level, const char *message) {
@@ -480,5 +503,6 @@ const test_case cuda_cases[] = {{"cuda_host_memory", cuda_host_memory},
                                 {"cuda_stream", cuda_stream},
                                 {"cuda_threads", cuda_threads},
                                 {"cuda_refused", cuda_refused},
+                                {"cuda_no_room", cuda_no_room},
                                 {"cuda_fallback", cuda_fallback},
                                 {NULL, NULL}};
