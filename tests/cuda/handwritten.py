@@ -16,7 +16,7 @@ SOURCE = """
 #define copy(target, source, bytes) software_cuda_state.engine.copy_async(target, source, bytes, bytes)
 #define commit() software_cuda_state.engine.commit_async()
 #define await(groups) software_cuda_state.engine.wait_async(groups)
-extern "C" __global__ void __launch_bounds__(64) k(float *a, float *b, int n) {
+extern "C" __global__ void __launch_bounds__(256) k(float *a, float *b, int n) {
 """
 
 

@@ -50,7 +50,7 @@ def main() -> None:
             name = subject.name if len(lowered.kernels) == 1 else f"{subject.name}, kernel {number + 1}"
             source = hashlib.sha256(kernel.source.encode()).hexdigest()[:16]  # type: ignore[union-attr]
             if known.get(name, {}).get("source") != source and options.only in name:
-                known[name] = {"source": source, "mutations": examine(subject, lowered, number)}
+                known[name] = {"source": source, **counted(examine(subject, lowered, number))}
                 RESULT.write_text(json.dumps(known, indent=1) + "\n")
                 print(f"{name}: {summary({name: known[name]})}", flush=True)
             if name in known:
@@ -119,17 +119,24 @@ def in_child(work: Callable[[], str]) -> str:
     return text if status == 0 else "crash"
 
 
+def counted(mutations: list[dict[str, str]]) -> dict[str, Any]:
+    """How often each outcome was seen by kind of mutation, and what was missed."""
+    counts = {kind: dict(Counter(m["outcome"] for m in mutations if m["kind"] == kind)) for kind in ("barrier", "index")}
+    return {**counts, "missed": [mutation["text"] for mutation in mutations if not mutation["outcome"]]}
+
+
 def summary(found: dict[str, Any]) -> str:
     """Counts in words."""
-    mutations = [mutation for kernel in found.values() for mutation in kernel["mutations"]]
     parts = []
     for kind in ("barrier", "index"):
-        of_kind = [mutation["outcome"].partition(":")[0] for mutation in mutations if mutation["kind"] == kind]
-        kernels = sum(any(mutation["kind"] == kind for mutation in kernel["mutations"]) for kernel in found.values())
-        missed = of_kind.count("")
-        counts = ", ".join(f"{count} {outcome or 'missed'}" for outcome, count in Counter(of_kind).most_common())
-        share = 100 * (1 - missed / max(1, len(of_kind)))
-        parts.append(f"{len(of_kind)} of kind {kind} in {kernels} kernels, {share:.1f} % accounted for ({counts})")
+        total: Counter[str] = Counter()
+        for kernel in found.values():
+            for outcome, count in kernel[kind].items():
+                total[outcome.partition(":")[0]] += count
+        kernels = sum(bool(kernel[kind]) for kernel in found.values())
+        counts = ", ".join(f"{count} {outcome or 'missed'}" for outcome, count in total.most_common())
+        share = 100 * (1 - total[""] / max(1, total.total()))
+        parts.append(f"{total.total()} of kind {kind} in {kernels} kernels, {share:.1f} % accounted for ({counts})")
     return "; ".join(parts)
 
 

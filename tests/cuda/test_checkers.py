@@ -82,6 +82,32 @@ GOOD = {
 }  # fmt: skip
 
 
+READERS = """__shared__ float s[1];
+if (threadIdx.x == 0) s[0] = 1;
+__syncthreads();
+if (threadIdx.x == 1 || threadIdx.x == 33) b[threadIdx.x] = s[0];
+%s
+if (threadIdx.x == %d) b[threadIdx.x] = s[0];
+__syncwarp();
+if (threadIdx.x == %d) s[0] = 2;
+"""
+
+
+@pytest.mark.parametrize(
+    "barrier, reader, writer, races",
+    [
+        ("__syncthreads();", 65, 97, True),  # two readers before the barrier do not hide the one after it
+        ("__syncthreads();", 65, 66, False),  # a warp's barrier orders these two
+        ("", 65, 66, True),  # but not the writer and the first readers
+        ("", 34, 35, True),
+        ("__syncthreads();", 1, 0, False),
+    ],
+)
+def test_readers_are_not_forgotten(barrier: str, reader: int, writer: int, races: bool) -> None:
+    found = finding(READERS % (barrier, reader, writer), threads=128, blocks=1)
+    assert found.startswith("race on shared memory") if races else found == ""
+
+
 @pytest.mark.parametrize("what", BAD)
 @pytest.mark.parametrize("order", ["forward", "reverse", "random:1"])
 def test_a_check_fires(what: str, order: str, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -148,6 +148,12 @@ bool unordered(Stamp stamp, Stamp floor) {
   return stamp >= (same_warp(stamp) ? warp_start[thread_number() / WARP] : barrier_start);
 }
 
+// Of other blocks both, or of one warp of this block.
+bool alike(Stamp a, Stamp b) {
+  if (a < block_start || b < block_start) return a < block_start && b < block_start;
+  return (a & THREAD_MASK) / WARP == (b & THREAD_MASK) / WARP;
+}
+
 [[noreturn]] void race(const Range &range, uintptr_t address, unsigned bytes, Access kind, Stamp other, bool wrote, const void *where) {
   const Stamp thread = other & THREAD_MASK;
   std::string text = describe(address, bytes, kind) + ", which ";
@@ -160,15 +166,13 @@ bool unordered(Stamp stamp, Stamp floor) {
   fail(CUDA_ERROR_LAUNCH_FAILED, range.shared ? "race on shared memory" : "race on global memory", text + " with no barrier between", where);
 }
 
+// Two readers are kept such that whoever writes meets one of them, if there is any that it is not ordered with: of two warps, or one
+// of another block, wherever there have been such.
 void note_read(Granule &granule, Stamp stamp, Stamp floor) {
   Stamp &first = granule.reads[0], &second = granule.reads[1];
-  if (same_thread(first) || first < floor) {
+  if (!unordered(first, floor)) {
     first = stamp;
-  } else if (same_thread(second) || second < block_start) {
-    second = stamp;
-  } else if (same_warp(first)) {
-    first = stamp;
-  } else if (same_warp(second)) {
+  } else if (!unordered(second, floor) || alike(first, second)) {
     second = stamp;
   }
 }
