@@ -269,3 +269,9 @@ def running_sum() -> onnx.ModelProto:
     ]
     inputs, outputs = [_info("x", [4, 32]), _info("total", [4, 16])], [_info("y", [4, 16]), _info("next_total", [4, 16])]
     return _model(nodes, inputs, outputs, {"w": _rng().standard_normal((32, 16)).astype(np.float32) / 8})
+
+
+def look_at_sum() -> onnx.ModelProto:
+    """y = sigmoid(total), for another entry point on the state of ``running_sum``."""
+    nodes = [helper.make_node("Sigmoid", ["total"], ["y"]), helper.make_node("Identity", ["total"], ["next_total"])]
+    return _model(nodes, [_info("total", [4, 16])], [_info("y", [4, 16]), _info("next_total", [4, 16])])

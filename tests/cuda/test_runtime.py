@@ -30,7 +30,7 @@ from cross import qemu
 from tests.agreement import assert_agrees
 from tests.cuda import host_code
 from tests.cuda.launcher import Device
-from tests.cuda.networks import NETWORKS, running_sum
+from tests.cuda.networks import NETWORKS, look_at_sum, running_sum
 from tests.cuda.software import count, host_with_gpu, software_gpu
 from tests.e2e.emulate import emulate
 
@@ -103,6 +103,23 @@ def test_one_graph_launch_a_run(tmp_path: Path) -> None:
     changes = np.diff(figures, axis=0).tolist()
     assert [graphs for _, graphs, _ in changes] == [1, 1, 1]  # the first run is launch by launch
     assert [copies for _, _, copies in changes] == [2, 2, 2]
+
+
+@pytest.mark.parametrize("device", ["integrated", "discrete"])
+def test_entry_points_share_states(device: str, tmp_path: Path) -> None:
+    models = {"add": running_sum(), "look": look_at_sum()}
+    report = aotc.compile(models, target=host_with_gpu(), output=tmp_path / "m.so", device="cuda", states={"total": "next_total"})
+    x = np.random.default_rng(4).standard_normal((4, 32)).astype(np.float32)
+    reference, total = onnxruntime.InferenceSession(models["add"].SerializeToString()), np.zeros((4, 16), np.float32)
+    with software_gpu(report.cuda_kernels, tmp_path / "kernels", device=device):
+        ours = aotc.load(report.output).session()
+        for turn in range(6):
+            if turn == 3:
+                ours.reset()
+                total = np.zeros((4, 16), np.float32)
+            _, total = reference.run(None, {"x": x, "total": total})
+            ours.run({"x": x}, entry_point="add")
+            assert_agrees(ours.run({}, entry_point="look")["y"], 1 / (1 + np.exp(-total)), 1e-4)
 
 
 class OnGpu:
