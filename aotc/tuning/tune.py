@@ -174,6 +174,19 @@ def _why_not(network: bool) -> str:
     return "not all layers were measured" if network else "it was not asked for"
 
 
+def _slower(results: Sequence[Comparison], chosen: set[str]) -> list[str]:
+    """The layers with another choice that are slower in the model; or where it is slower as a whole, since a layer depends on what
+    its neighbours leave in the caches, the one that gains the least."""
+    ratios = {
+        key: max((r.layers[key][2] for r in results if key in r.layers), key=lambda ratio: ratio.lower, default=None) for key in chosen
+    }
+    known = {key: ratio for key, ratio in sorted(ratios.items()) if ratio is not None}
+    slower = [key for key, ratio in known.items() if ratio.is_slower]
+    if not slower and known and any(r.total[2].is_slower for r in results):
+        return [max(known, key=lambda key: known[key].median)]
+    return slower
+
+
 @dataclass(frozen=True, slots=True)
 class _Work:
     """What is to be done for a model."""
@@ -251,7 +264,7 @@ class _Work:
                 if alive is None or not chosen:
                     return _Whole((), tuple(reverted), "no layer has a better choice" if alive else "no board is left")
                 results = compare(untuned, tuned, session.entries, target, alive, NETWORK_SECONDS, self.effort.threads, self.compiler.jobs)
-                slower = [key for key in sorted(chosen) if any(key in r.layers and r.layers[key][2].is_slower for r in results)]
+                slower = _slower(results, chosen)
                 if not slower:
                     return _Whole(tuple(results), tuple(reverted))
                 for key in {*slower, *(other[key] for key in slower if key in other)} & session.entries.keys():

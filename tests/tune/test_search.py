@@ -12,8 +12,10 @@ from aotc.errors import RuntimeFailure
 from aotc.lowering.compiled import CompiledFunction
 from aotc.tuning.board import CandidateFailed, Request, Timing
 from aotc.tuning.measure import Candidate
+from aotc.tuning.network import Comparison
 from aotc.tuning.search import Effort, Neighbours, Search, neighbours
-from aotc.tuning.verdict import paired_ratio
+from aotc.tuning.tune import _slower
+from aotc.tuning.verdict import Ratio, paired_ratio
 from tests.tune.helpers import HOST, written_in_c
 
 TILES = tuple(f"{n}x4" for n in range(1, 13))
@@ -128,3 +130,17 @@ def test_a_candidate_that_crashes_costs_only_itself(monkeypatch: pytest.MonkeyPa
 def test_an_untuned_kernel_that_crashes_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(RuntimeFailure, match="/by_hand: the untuned kernel cannot be measured on made up: crashed: signal 11"):
         search(MadeUp({}, crash="untuned"), monkeypatch=monkeypatch).run()
+
+
+def test_what_the_whole_model_takes_back() -> None:
+    """A layer that is slower there; or the one that gains the least, where no layer is slower but the model is."""
+    gain, even, loss = Ratio(0.9, 0.89, 0.91), Ratio(0.99, 0.97, 1.01), Ratio(1.1, 1.05, 1.2)
+
+    def taken(total: Ratio, chosen: set[str], **layers: Ratio) -> list[str]:
+        pairs = {key: (1.0, 1.0, ratio) for key, ratio in layers.items()}
+        return _slower([Comparison("main", (1.0, 1.0, total), pairs)], chosen)
+
+    assert taken(gain, {"a", "b", "c"}, a=gain, b=even) == []
+    assert taken(gain, {"a", "b"}, a=gain, b=loss) == ["b"]
+    assert taken(gain, {"a"}, a=gain, b=loss) == []  # b has the kernel that it had
+    assert taken(loss, {"a", "b"}, a=gain, b=even, c=loss) == ["b"]

@@ -98,6 +98,13 @@ def test_a_lost_board_loses_nothing(tmp_path: Path) -> None:
     assert len(report.lost) == 1
 
 
+def test_several_boards_at_once(tmp_path: Path) -> None:
+    with listening() as (one, _), listening() as (other, _):
+        report, told = session(tmp_path / "t.jsonl", boards=[one, other])
+    assert len(report.measured) == len(report.layers) == 2
+    assert {event.board for event in told if event.kind == "done"} == {one, other}
+
+
 def test_with_no_board_left_what_was_found_is_kept(tmp_path: Path) -> None:
     with dying(5) as bad:  # the greeting, and two files with their times, so one layer
         report, _ = session(tmp_path / "t.jsonl", boards=[bad], effort=Effort(trials=2, seconds=0.1))
