@@ -32,12 +32,14 @@ from aotc.targets.schedules.emit import (
 )
 from aotc.targets.schedules.fused import Fused, fused, prim_func, started
 from aotc.targets.schedules.product_packing import Operands, divides, is_packed, packed_base
-from aotc.targets.schedules.product_tiles import VECTORS, Plan, RowTiles, panels_together, plans, row_tiles
+from aotc.targets.schedules.product_tiles import Plan, RowTiles, plans, row_tiles
 from aotc.targets.schedules.tile_sums import MOST_STEPS, Broadcasts, Left, PackedRows, RowRuns, TileSums, by_element
 
 Expr = Any
 
 TILES_PER_TASK = 16
+VECTORS_PER_TASK = 8
+"""Vectors of columns that a task has at least, for the sums of few rows."""
 REUSES = 4
 """Tiles that read a panel, from which on it is read in parts that stay in the innermost cache."""
 
@@ -188,7 +190,7 @@ class _Product:
     def _panels_per_task(self, chunks: int | None) -> int:
         size, blocks = self.plan.tile.blocks, known(self.blocks)
         vectors = max(1, self.block // self.lanes)
-        wide = size * max(1, VECTORS // (size * vectors))
+        wide = size * max(1, VECTORS_PER_TASK // (size * vectors))
         batch = known(product(self.of.batch))
         if blocks is not None and chunks is not None and batch is not None and known(self.tiles[0].count) != 0:
             return wide if batch * chunks * (blocks // wide) >= 2 * self.target.cores else size
@@ -210,10 +212,11 @@ class _Product:
 
     def _panels(self, batch: list[Expr], block: Expr, part: RowTiles, panels: int, masked: bool) -> tirx.Stmt:
         """Groups of panels, each by all the tiles of a part: as many panels together as the part's few rows leave room for."""
-        size, vectors = 1, max(1, self.block // self.lanes)
-        if part.rows < self.plan.tile.pixels:
-            size = panels_together(self.plan.tile, part.rows, vectors, panels)
-        elif panels % self.plan.tile.blocks == 0:
+        size, most = 1, max(self.plan.tile.blocks * self.plan.tile.pixels // part.rows, 1)
+        enough = -(-VECTORS_PER_TASK // (part.rows * max(1, self.block // self.lanes)))
+        while part.rows < self.plan.tile.pixels and size < enough and panels % (2 * size) == 0 and 2 * size <= most:
+            size *= 2
+        if part.rows == self.plan.tile.pixels and panels % self.plan.tile.blocks == 0:
             size = self.plan.tile.blocks
 
         def some(g: Expr, steps: _Steps) -> tirx.Stmt:

@@ -9,7 +9,7 @@ from tvm import tirx
 
 from aotc.targets.base import Target
 from aotc.targets.schedules.emit import const, known
-from aotc.targets.schedules.tile import Tile, step_cycles, tiles
+from aotc.targets.schedules.tile import Tile, tiles
 from aotc.targets.schedules.tile_sums import QUAD, by_element
 
 Expr = Any
@@ -18,8 +18,6 @@ SPARE = 3
 """Registers that LLVM needs to move loads ahead of their use; with fewer it spills sums."""
 PACKED_COLUMNS = 128
 """Columns from which on packing the left operand, which costs an instruction or two an element, is repaid."""
-VECTORS = 8
-"""Sums that hide the latency of a multiply-add, and vectors of columns that a task has at least, for the sums of few rows."""
 SHORT = 8
 """Rows of the largest tile for rows that fill no whole one, where left elements come as vectors."""
 
@@ -49,7 +47,7 @@ def plans(target: Target, dtype: str, vectors: int, rows: int | None, columns: i
     if not by_element(target, dtype):
         found = tiles(target.vector_registers, vectors, None, None)
         fitting = [t for t in found if t.blocks <= max(blocks or t.blocks, 1) and t.pixels <= max(rows or t.pixels, 1)]
-        return [Plan(tile) for tile in sorted(fitting, key=lambda tile: _cycles(tile, vectors, rows, blocks))]
+        return [Plan(tile) for tile in fitting]
     costs: dict[Plan, float] = {}
     for packed in (False, True):
         if packed and ((columns is not None and columns < PACKED_COLUMNS) or (rows is not None and rows < QUAD)):
@@ -62,34 +60,6 @@ def plans(target: Target, dtype: str, vectors: int, rows: int | None, columns: i
                 if fits and (blocks is None or group <= max(blocks, 1)) and (rows is None or height <= max(rows, 1)):
                     costs[Plan(Tile(group, height), packed)] = _cost(wide, height, packed, rows)
     return sorted(costs, key=lambda plan: costs[plan]) or [Plan(Tile(1, 1))]
-
-
-def panels_together(tile: Tile, rows: int, vectors: int, panels: int) -> int:
-    """How many panels a tile of fewer rows than ``tile`` takes, of ``panels``: as many as their sums leave room for, until these
-    hide the latency of a multiply-add."""
-    size, most = 1, max(tile.blocks * tile.pixels // rows, 1)
-    while size * rows * vectors < VECTORS and panels % (2 * size) == 0 and 2 * size <= most:
-        size *= 2
-    return size
-
-
-def _cycles(tile: Tile, vectors: int, rows: int | None, blocks: int | None) -> float:
-    """Cycles a step per vector of results, with the rows and panels that fill no whole tile. To a hundredth: of near equals, those
-    that are the best without them come first."""
-
-    def column(panels: int, in_task: int) -> float:
-        """Of all rows, per panel."""
-        whole, rest = divmod(rows or tile.pixels, tile.pixels)
-        cycles = whole * step_cycles(panels * vectors, tile.pixels) / panels
-        if rest:
-            together = panels_together(tile, rest, vectors, in_task)
-            cycles += step_cycles(together * vectors, rest) / together
-        return cycles
-
-    whole, rest = divmod(blocks or tile.blocks, tile.blocks)
-    in_task = tile.blocks * max(1, VECTORS // (tile.blocks * vectors))
-    cycles = (whole * tile.blocks * column(tile.blocks, in_task) + rest * column(1, 1)) / ((blocks or tile.blocks) * (rows or tile.pixels))
-    return round(cycles / vectors, 2)
 
 
 def _cost(wide: int, height: int, packed: bool, rows: int | None) -> float:

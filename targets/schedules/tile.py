@@ -48,11 +48,11 @@ def tiles(registers: int, vectors: int, blocks: int | None, row: int | None, ste
                 break
             if columns > registers - 3:
                 continue
-            cycles = step_cycles(columns, pixels, step)
+            cycles = _cycles(columns, pixels, step)
             if row is None or row == 0:
                 cost = cycles / (columns * pixels)
             elif shorter:
-                rest = step_cycles(columns, row % pixels, step) if row % pixels else 0.0
+                rest = _cycles(columns, row % pixels, step) if row % pixels else 0.0
                 cost = (cycles * (row // pixels) + rest) / (columns * row)
             else:
                 cost = cycles / (columns * pixels) * (-(-row // pixels) * pixels / row)
@@ -71,7 +71,7 @@ def _registers(columns: int, pixels: int, registers: int, step: Step | None) -> 
     return sums + min(columns, 2) + (1 if registers <= 16 else 6)
 
 
-def step_cycles(columns: int, pixels: int, step: Step | None = None) -> float:
+def _cycles(columns: int, pixels: int, step: Step | None) -> float:
     """The time of one input channel, or of one tap of a depthwise convolution."""
     sums = columns * pixels
     if step is None:
