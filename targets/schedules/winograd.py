@@ -20,12 +20,10 @@ from aotc.lowering.ops.winograd import STAGES, positions, transform_input, trans
 from aotc.targets.schedules.base import SCRATCH, Direct, DirectWork
 from aotc.targets.schedules.emit import (
     FIRST_TASK,
-    ask_for,
     clamped,
     const,
     known,
     parallel,
-    product,
     registers,
     sequence,
     serial,
@@ -73,7 +71,6 @@ class _Winograd:
         self.panel = (known(self.u.shape[3]) or 1) // self.block
         lanes = work.target.lanes(self.dtype)
         self.in_lanes, self.lanes = (next(n for n in (lanes, 4, 2, 1) if n <= lanes and b % n == 0) for b in (self.in_block, self.block))
-        self.asks_ahead = work.target.outruns_memory and 4 * (known(product(self.u.shape)) or 0) >= work.target.l2_bytes // 2
         self.by_element, self.reach = work.target.multiplies_by_element, work.target.offset_bytes + 16
         self._choose(work)
 
@@ -318,9 +315,7 @@ class _Winograd:
                 return vectorized(self.in_lanes, lambda c1: tirx.BufferStore(held, load(p, c1), [p, c1]))
 
             channels = unrolled(self.in_lanes, channel, "c1")
-            channels = sequence(unrolled(sums.pixels, hold, "p"), channels) if self.by_element else channels
-            ahead = self._ask_ahead(sums, position, first + o0, c, chunk, -(-share.count // sums.pixels)) if self.asks_ahead else []
-            return sequence(*ahead, channels)
+            return sequence(unrolled(sums.pixels, hold, "p"), channels) if self.by_element else channels
 
         # As many steps as fit the innermost body and the offsets of loads.
         reach = self.reach // (max(self.panel, sums.blocks) * self.block * self.in_lanes * 4)
@@ -334,20 +329,6 @@ class _Winograd:
             )
         )
         return sequence(registers(total), registers(held), clear, work, keep)
-
-    def _ask_ahead(self, sums: Tile, position: Expr, block: Expr, step: Expr, chunk: Expr, chunks: int) -> list[tirx.Stmt]:
-        """Asks for a chunk's share of the weights that the next position needs, or the first one of the next blocks."""
-        more = position + 1 < self.wide**2
-        position = tirx.Select(more, position + 1, const(0))
-        block = tirx.Select(more, block, tirx.min(block + self.together, const(self.blocks - sums.blocks)))
-        first = tirx.truncdiv(chunk * self.in_lanes, const(chunks))
-        asked = []
-        for c in range(-(-self.in_lanes // chunks)):
-            channel = step * self.in_lanes + tirx.min(first + c, self.in_lanes - 1)
-            for o in range(sums.blocks):
-                panel, lane = self._weight_block(block, const(o), sums.blocks)
-                asked.append(ask_for(tirx.BufferLoad(self.u, [panel, position, channel, lane])))
-        return asked
 
     def _weight_block(self, first: Expr, o: Expr, count: int) -> tuple[Expr, Expr]:
         """The panel of weights of a block, and where in it the block begins. ``first`` is a multiple of ``count``."""

@@ -73,12 +73,12 @@ def test_panels_of_weights(panel: int, block: int) -> None:
 
 @pytest.mark.parametrize("size", [(28, 28), (14, 13)])
 @pytest.mark.parametrize("cores", [1, 2, 8])
-def test_any_cores_and_caches(size: tuple[int, int], cores: int) -> None:
-    """How tiles are shared among tasks, with weights that are asked for ahead."""
+def test_any_cores(size: tuple[int, int], cores: int) -> None:
+    """However tiles are shared among tasks."""
     x, w = RNG.standard_normal((1, 32, *size), np.float32), RNG.standard_normal((64, 32, 3, 3), np.float32)
     body, data, weight = conv(1, 32, 64, 16, size, (1, 1, 1, 1), 4, 2)
     function = function_of(body, data, weight)
-    runner = Runner(function, lower_function(function, replace(targets.get("host"), cores=cores, l2_bytes=1 << 14)))
+    runner = Runner(function, lower_function(function, replace(targets.get("host"), cores=cores)))
     (result,) = runner(blocked(x, 16), transform_weight(w, 4, 32), workers=cores)
     agrees(plain(result), expected(x, w, (1, 1, 1, 1)))
 
