@@ -84,7 +84,7 @@ PIPELINE: tuple[Pass, ...] = (
     fuse_operators,
 )
 
-CPU_ONLY = frozenset({"fuse_attention", "choose_winograd", "pack_weights"})
+CPU_ONLY = frozenset({"choose_winograd", "pack_weights"})
 """Passes whose operators and layouts are for the kernels of CPUs."""
 
 CLEAN = PIPELINE[: PIPELINE.index(lower_precision)]

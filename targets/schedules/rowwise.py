@@ -6,7 +6,7 @@ between them lives in a row of scratch per task, on the stack where it is small.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -38,13 +38,14 @@ class Group:
     leading: int
 
 
-def grouped(program: Program, vectors_within: bool = True) -> list[Group]:
+def grouped(program: Program, vectors_within: bool = True, alone: Collection[Stage | None] = ()) -> list[Group]:
     """The kept stages in order, in groups that may run row by row. Opaque stages stand alone. ``vectors_within``: a row is as long as
-    a vector where a single element would be possible, for machines whose vectors run within a row."""
+    a vector where a single element would be possible, for machines whose vectors run within a row. Stages of ``alone`` are groups of their own."""
     groups: list[Group] = []
     for stage in program.kept:
         last = groups[-1] if groups else None
-        joined = _joined(program, last, stage) if last is not None else None
+        apart = last is None or stage in alone or last.stages[0] in alone
+        joined = _joined(program, last, stage) if last is not None and not apart else None
         if joined is None:
             groups.append(Group([stage], _rank(program, stage)))
         else:

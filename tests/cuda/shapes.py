@@ -66,7 +66,7 @@ Cases = Iterator[tuple[Subject, tuple[tuple[int, int, str], ...]]]
 
 
 def _subjects() -> Cases:
-    for family in (_products, _convolutions, _blocked_convolutions, _depthwise, _transposed, _rowwise, _reductions, _pools, _elementwise, _moves, _sizes_at_run_time):  # fmt: skip
+    for family in (_products, _convolutions, _blocked_convolutions, _depthwise, _transposed, _attention, _rowwise, _reductions, _pools, _elementwise, _moves, _sizes_at_run_time):  # fmt: skip
         for item in family():
             yield item if isinstance(item, tuple) else (item, ())
 
@@ -197,6 +197,24 @@ def _transposed() -> Iterator[Subject]:
             return F.conv_transpose2d(x, w, None, s, p, more, g)
 
         yield Subject(f"transposed conv {c}x{h} to {o * g}, {k} s{s} p{p}+{more} g{g} {dtype}", (x, w), body, right)
+
+
+def _attention() -> Iterator[Subject]:
+    for batch, heads, rows, keys, width in (
+        (1, 2, 16, 16, 8),
+        (1, 4, 33, 33, 32),
+        (2, 3, 7, 40, 16),
+        (1, 2, 128, 128, 64),
+        (1, 1, 1, 5, 4),
+    ):
+        q, k, v = (normal(batch, length, heads, width, seed=i) for i, length in enumerate((rows, keys, keys)))
+        mask = normal(batch, 1, 1, keys, seed=3)
+
+        def right(q: Any, k: Any, v: Any, mask: Any) -> Any:
+            heads_first = [tensor.transpose(1, 2) for tensor in (q, k, v)]
+            return F.scaled_dot_product_attention(*heads_first, attn_mask=mask, scale=0.3).transpose(1, 2).contiguous()
+
+        yield Subject(f"attention {batch}x{heads}x{rows}x{keys}x{width}", (q, k, v, mask), lambda *args: ops.attention(*args, scale=0.3, tokens_first=(1, 1, 1, 1)), right)  # fmt: skip
 
 
 def _rowwise() -> Iterator[Subject]:

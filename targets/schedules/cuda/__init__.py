@@ -5,12 +5,12 @@ from __future__ import annotations
 from dataclasses import replace
 
 from aotc.targets.schedules.choices import Choices
-from aotc.targets.schedules.cuda import generic, matmul, tensor_core
+from aotc.targets.schedules.cuda import generic, tiled
 from aotc.targets.schedules.cuda.launch import Launch
 from aotc.targets.schedules.cuda.work import Schedule, Work
 from aotc.targets.schedules.program import Program
 
-SCHEDULES: tuple[Schedule, ...] = (tensor_core.schedule, matmul.schedule)
+SCHEDULES: tuple[Schedule, ...] = (tiled.schedule,)
 """Tried in this order; where none applies, ``generic`` does."""
 
 
@@ -24,7 +24,7 @@ def launches_of(work: Work) -> tuple[Program, list[Launch]]:
             work.choices.offered.update(asked.offered)
             return program, launches
     program = Program(func, work.target)
-    return program, generic.launches(program)
+    return program, generic.launches(work, program)
 
 
 __all__ = ["Launch", "Work", "launches_of"]

@@ -44,17 +44,32 @@ class Contraction:
 
 
 def contraction(program: Program) -> Contraction | None:
-    """``None`` for a function that is not one sum of products with an elementwise rest."""
+    """A whole function as one contraction; ``None`` for one that is not one sum of products with an elementwise rest."""
     sums = [stage for stage in program.stages if stage.reduction]
     if len(sums) != 1 or any(stage.opaque is not None or len(stage.outputs) != 1 for stage in program.stages):
         return None
-    stage = sums[0]
+    (stage,) = sums
+    others = {other.output: other for other in program.stages if other is not stage}
+    outputs = program.buffers[len(program.buffers) - _count_outputs(program) :]
+    return _of_stage(program, stage, others, outputs)
+
+
+def stage_contraction(program: Program, stage: Stage, follower: Stage | None) -> Contraction | None:
+    """One kept stage of several, and the kept stage ``follower`` that alone reads it, if there is one that does so element by element."""
+    if stage.opaque is not None or len(stage.outputs) != 1 or not stage.reduction:
+        return None
+    if follower is None:
+        return _of_stage(program, stage, program.inlined, [stage.output])
+    others = {**program.inlined, follower.output: follower}
+    return _of_stage(program, stage, others, [follower.output])
+
+
+def _of_stage(program: Program, stage: Stage, others: Mapping[tirx.Buffer, Stage], outputs: Sequence[tirx.Buffer]) -> Contraction | None:
     combiner = combiner_of(stage)
     if combiner is None or not isinstance(combiner.template, tirx.Add) or not _is_zero(stage.inits[0]):
         return None
-    others = {other.output: other for other in program.stages if other is not stage}
     factors = _factors(_inlined(combiner.source, others))
-    finish = _finish(program, stage, others)
+    finish = _finish(stage, others, outputs)
     return _arranged(program, stage, *factors, *finish) if factors and finish else None
 
 
@@ -103,11 +118,13 @@ def _vars(expr: Expr) -> set[tirx.Var]:
     return found
 
 
-def _finish(program: Program, stage: Stage, others: Mapping[tirx.Buffer, Stage]) -> tuple[tirx.Var, list[tuple[tirx.Buffer, Expr]]] | None:
+def _finish(
+    stage: Stage, others: Mapping[tirx.Buffer, Stage], outputs: Sequence[tirx.Buffer]
+) -> tuple[tirx.Var, list[tuple[tirx.Buffer, Expr]]] | None:
     """The outputs as values over the axes of ``stage`` and a name for its total; ``None`` where one reads it at another place."""
     total = tirx.Var("total", str(stage.output.dtype))
     results: list[tuple[tirx.Buffer, Expr]] = []
-    for output in program.buffers[len(program.buffers) - _count_outputs(program) :]:
+    for output in outputs:
         if output.same_as(stage.output):
             results.append((output, total))
             continue

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 from tvm import tirx
 from tvm.tirx.stmt import ForKind
 
 from aotc.targets.schedules import rowwise
-from aotc.targets.schedules.cuda import columns, elementwise, rows
+from aotc.targets.schedules.cuda import columns, elementwise, rows, tiled
+from aotc.targets.schedules.cuda.contraction import stage_contraction
 from aotc.targets.schedules.cuda.launch import Launch, threads_over
+from aotc.targets.schedules.cuda.work import Work
 from aotc.targets.schedules.loops import const, sequence
 from aotc.targets.schedules.program import Program, StageCode
 from aotc.targets.schedules.stages import Stage, loads_of
@@ -17,19 +20,66 @@ from aotc.targets.schedules.stages import Stage, loads_of
 Expr = Any
 
 
-def launches(program: Program) -> list[Launch]:
-    groups = rowwise.grouped(program, vectors_within=False)
+def launches(work: Work, program: Program) -> list[Launch]:
+    tiled_stages = _tiled(work, program)
+    followers = {unit.follower for unit in tiled_stages.values()}
+    for stage, unit in tiled_stages.items():  # as late as its reader: what stands between may then be grouped
+        if unit.follower is not None:
+            program.kept.remove(stage)
+            program.kept.insert(program.kept.index(unit.follower), stage)
+    groups = rowwise.grouped(program, vectors_within=False, alone={*tiled_stages, *followers})
     found: list[Launch] = []
     for position, group in enumerate(groups):
-        later = {load.source for g in groups[position + 1 :] for stage in g.stages for load in _loads(program, stage)}
         first = group.stages[0]
-        if first.opaque is not None:
-            found += opaque(program, first)
-        elif len(group.stages) > 1 or first.reduction or len(first.outputs) > 1:
-            found.append(columns.launch(program, group, later) or rows.launch(program, group, later))
-        else:
-            found.append(elementwise.stage(StageCode(program, first)))
+        if first in tiled_stages:
+            found += tiled_stages[first].launches
+        elif first not in followers:
+            later = {load.source for g in groups[position + 1 :] for stage in g.stages for load in _loads(program, stage)}
+            found += _group(program, group, later)
     return found
+
+
+def _group(program: Program, group: rowwise.Group, later: set[tirx.Buffer]) -> list[Launch]:
+    first = group.stages[0]
+    if first.opaque is not None:
+        return opaque(program, first)
+    if len(group.stages) > 1 or first.reduction or len(first.outputs) > 1:
+        return [columns.launch(program, group, later) or rows.launch(program, group, later)]
+    return [elementwise.stage(StageCode(program, first))]
+
+
+@dataclass(frozen=True)
+class _Unit:
+    """A stage that is done in tiles, together with the stage that follows it, if any."""
+
+    follower: Stage | None
+    launches: list[Launch]
+
+
+def _tiled(work: Work, program: Program) -> dict[Stage, _Unit]:
+    """The contractions among the stages of a function that has several sums (attention)."""
+    if sum(bool(stage.reduction) for stage in program.kept) < 2:
+        return {}
+    found: dict[Stage, _Unit] = {}
+    for position, stage in enumerate(program.kept):
+        follower = _follower(program, position)
+        for after in [follower, None] if follower is not None else [None]:
+            problem = stage_contraction(program, stage, after)
+            made = tiled.tiles(work, program, problem, f"tile{len(found)}") if problem is not None else None
+            if made is not None:
+                found[stage] = _Unit(after, made)
+                break
+    return found
+
+
+def _follower(program: Program, position: int) -> Stage | None:
+    """The stage that alone reads this one, if it is no sum."""
+    stage = program.kept[position]
+    readers = [other for other in program.kept[position + 1 :] if any(load.source in stage.outputs for load in _loads(program, other))]
+    if not stage.reduction or len(readers) != 1 or stage.output in program.buffers:
+        return None
+    (reader,) = readers
+    return reader if reader.opaque is None and not reader.reduction and len(reader.outputs) == 1 else None
 
 
 def _loads(program: Program, stage: Stage) -> list[Any]:

@@ -14,7 +14,7 @@ from tvm import tirx
 from aotc.targets.base import Gpu
 from aotc.targets.schedules.cuda import epilogue
 from aotc.targets.schedules.cuda.blocks import SPLITS, Cost, Grid, Pipeline, Problem, seconds
-from aotc.targets.schedules.cuda.contraction import Contraction, contraction
+from aotc.targets.schedules.cuda.contraction import Contraction
 from aotc.targets.schedules.cuda.launch import THREAD, WARP, Launch, address, call, itemsize, shared, unrolled
 from aotc.targets.schedules.cuda.operand import Source, Tile
 from aotc.targets.schedules.cuda.work import Work
@@ -56,16 +56,13 @@ _SHAPES = (
 )  # fmt: skip
 
 
-def schedule(work: Work, program: Program) -> list[Launch] | None:
-    problem = contraction(program)
-    dtype = str(problem.total.ty) if problem is not None else ""
-    if problem is None or dtype not in ("float32", "int32", "float64"):
-        return None
-    sizes = Problem.of(problem)
-    if sizes.is_small(problem):
+def tiles(work: Work, program: Program, problem: Contraction, name: str) -> list[Launch] | None:
+    """The launches of a contraction; ``name`` is what the choice of a tile is called."""
+    dtype, sizes = str(problem.total.ty), Problem.of(problem)
+    if dtype not in ("float32", "int32", "float64") or sizes.is_small(problem):
         return None
     options = sorted(_options(sizes, work.gpu, dtype), key=lambda shape: seconds(_cost(shape, dtype), sizes, work.gpu))
-    return launches(work.choices.pick("tile", options), problem, program, work.gpu) if options else None
+    return launches(work.choices.pick(name, options), problem, program, work.gpu) if options else None
 
 
 def _options(sizes: Problem, gpu: Gpu, dtype: str) -> Iterator[Shape]:

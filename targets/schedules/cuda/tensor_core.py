@@ -16,7 +16,7 @@ from aotc.targets.base import Gpu
 from aotc.targets.schedules.address import stride
 from aotc.targets.schedules.cuda import epilogue
 from aotc.targets.schedules.cuda.blocks import SPLITS, Cost, Grid, Pipeline, Problem, seconds
-from aotc.targets.schedules.cuda.contraction import Contraction, contraction
+from aotc.targets.schedules.cuda.contraction import Contraction
 from aotc.targets.schedules.cuda.launch import (
     THREAD,
     WARP,
@@ -91,17 +91,17 @@ _WARPS = (
 )  # fmt: skip
 
 
-def schedule(work: Work, program: Program) -> list[Launch] | None:
+def tiles(work: Work, program: Program, problem: Contraction, name: str) -> list[Launch] | None:
+    """The launches of a contraction of halves; ``name`` is what the choice of a tile is called."""
     if "float16" not in work.gpu.tensor_types:
         return None
-    problem = contraction(program)
-    if problem is None or str(problem.total.ty) != "float32" or {str(problem.left.ty), str(problem.right.ty)} != {"float16"}:
+    if str(problem.total.ty) != "float32" or {str(problem.left.ty), str(problem.right.ty)} != {"float16"}:
         return None
     sizes = Problem.of(problem)
     if sizes.is_small(problem):
         return None
     options = sorted(_options(sizes, work.gpu), key=lambda shape: seconds(_cost(shape, work.gpu), sizes, work.gpu))
-    return launches(work.choices.pick("tile", options), problem, program, work.gpu)
+    return launches(work.choices.pick(name, options), problem, program, work.gpu)
 
 
 def _options(sizes: Problem, gpu: Gpu) -> Iterator[Shape]:
