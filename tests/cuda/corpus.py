@@ -35,14 +35,15 @@ class Subject:
         result = self.right(*tensors)
         return [part.numpy() for part in (result if isinstance(result, (tuple, list)) else [result])]
 
-    def wrong(self, results: Sequence[np.ndarray]) -> bool:
-        """Whether the results are further away than tests allow."""
-        for have, want in zip(results, self.want(), strict=True):
-            a, b = have.astype(np.float64), want.astype(np.float64)
-            bound = TOLERANCE.get(str(have.dtype), 0) * max(np.abs(b).max(initial=0), 1e-30)
-            if not np.abs(a - b).max(initial=0) <= bound:
-                return True
-        return False
+
+def wrong(results: Sequence[np.ndarray], want: Sequence[np.ndarray]) -> bool:
+    """Whether the results are further away than tests allow."""
+    for have, right in zip(results, want, strict=True):
+        a, b = have.astype(np.float64), right.astype(np.float64)
+        bound = TOLERANCE.get(str(have.dtype), 0) * max(np.abs(b).max(initial=0), 1e-30)
+        if not np.abs(a - b).max(initial=0) <= bound:
+            return True
+    return False
 
 
 def _normal(*shape: int, dtype: str = "float32", seed: int = 0) -> np.ndarray:

@@ -15,17 +15,19 @@ import signal
 import sys
 import tempfile
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
+
+import numpy as np
 
 from aotc.lowering.compiled import CompiledFunction
 from aotc.lowering.cuda.kernel import lower_function
 from tests.cuda import host_code
-from tests.cuda.corpus import Subject, subjects
+from tests.cuda.corpus import Subject, subjects, wrong
 from tests.cuda.launcher import CudaError, Device
 from tests.cuda.lowered import build_lowered, run_lowered
-from tests.cuda.mutations import Mutation, mutate
+from tests.cuda.mutations import mutate
 from tests.cuda.software import host_with_gpu
 from tests.cuda.trace import conflicts
 
@@ -68,55 +70,64 @@ def examine(subject: Subject, lowered: CompiledFunction, number: int) -> list[di
         source, mutations = mutate(kernel.source)
         for _, cubin in kernel.cubins:
             host_code.build(source, cubin, Path(work))
-        if outcome := attempt(subject, lowered, -1):
-            raise SystemExit(f"{subject.name} fails without a mutation: {outcome}")
-        return [_record(mutation, subject, lowered, i) for i, mutation in enumerate(mutations)]
+        want = subject.want()
+        whole, *outcomes = in_children(lambda i: attempt(subject, lowered, want, i - 1), len(mutations) + 1)
+        if whole:
+            raise SystemExit(f"{subject.name} fails without a mutation: {whole}")
+        for i, mutation in enumerate(mutations):
+            if not outcomes[i] and mutation.kind == "barrier" and not leaves_a_conflict(subject, lowered, want, i):
+                outcomes[i] = "redundant: without it no two threads meet at an address"
+        return [
+            {"kind": mutation.kind, "text": mutation.text, "outcome": outcome}
+            for mutation, outcome in zip(mutations, outcomes, strict=True)
+        ]
 
 
-def _record(mutation: Mutation, subject: Subject, lowered: CompiledFunction, number: int) -> dict[str, str]:
-    outcome = attempt(subject, lowered, number)
-    if not outcome and mutation.kind == "barrier":
-        with tempfile.NamedTemporaryFile() as file:
-            os.environ["AOTC_SOFTWARE_CUDA_TRACE"] = file.name
-            attempt(subject, lowered, number, ORDERS[:1])
-            del os.environ["AOTC_SOFTWARE_CUDA_TRACE"]
-            assert os.path.getsize(file.name), "no trace"
-            outcome = "" if conflicts(Path(file.name)) else "redundant: without it no two threads meet at an address"
-    return {"kind": mutation.kind, "text": mutation.text, "outcome": outcome}
+def leaves_a_conflict(subject: Subject, lowered: CompiledFunction, want: Sequence[np.ndarray], mutation: int) -> bool:
+    """Whether a trace of all accesses shows two threads that meet at an address without the barrier."""
+    with tempfile.NamedTemporaryFile() as file:
+        os.environ["AOTC_SOFTWARE_CUDA_TRACE"] = file.name
+        in_children(lambda _: attempt(subject, lowered, want, mutation, ORDERS[:1]), 1)
+        del os.environ["AOTC_SOFTWARE_CUDA_TRACE"]
+        assert os.path.getsize(file.name), "no trace"
+        return bool(conflicts(Path(file.name)))
 
 
-def attempt(subject: Subject, lowered: CompiledFunction, mutation: int, orders: tuple[str, ...] = ORDERS) -> str:
+def attempt(
+    subject: Subject, lowered: CompiledFunction, want: Sequence[np.ndarray], mutation: int, orders: tuple[str, ...] = ORDERS
+) -> str:
     """How the mutation shows in the first order of threads in which it does; empty if in none."""
-
-    def run() -> Iterator[str]:
-        os.environ["AOTC_SOFTWARE_CUDA_MUTATION"] = str(mutation)
-        for order in orders:
-            os.environ["AOTC_SOFTWARE_CUDA_ORDER"] = order
+    os.environ["AOTC_SOFTWARE_CUDA_MUTATION"] = str(mutation)
+    for order in orders:
+        os.environ["AOTC_SOFTWARE_CUDA_ORDER"] = order
+        try:
             with Device(host_code.driver()) as device:
-                try:
-                    yield "numbers" if subject.wrong(run_lowered(device, subject.function(), lowered, subject.arrays)) else ""
-                except CudaError as error:
-                    yield f"checker: {error.finding.partition(':')[0]}"
+                if wrong(run_lowered(device, subject.function(), lowered, subject.arrays), want):
+                    return "numbers"
+        except CudaError as error:
+            return f"checker: {error.finding.partition(':')[0]}"
+    return ""
 
-    return in_child(lambda: next(filter(None, run()), ""))
 
-
-def in_child(work: Callable[[], str]) -> str:
-    """What ``work`` returns, in a process that it may take down or that is ended when it takes too long."""
-    reader, writer = os.pipe()
-    child = os.fork()
-    if child == 0:
-        signal.alarm(SECONDS)
-        os.dup2(os.open(os.devnull, os.O_WRONLY), 2)
-        os.write(writer, work().encode())
-        os._exit(0)
-    os.close(writer)
-    with os.fdopen(reader) as pipe:
-        text = pipe.read()
-    _, status = os.waitpid(child, 0)
-    if os.WIFSIGNALED(status):
-        return "never ends" if os.WTERMSIG(status) == signal.SIGALRM else "crash"
-    return text if status == 0 else "crash"
+def in_children(work: Callable[[int], str], count: int) -> list[str]:
+    """``work(0)``, ``work(1)``... in a process that each of them may take down, or that is ended when one takes too long."""
+    found: list[str] = []
+    while len(found) < count:
+        reader, writer = os.pipe()
+        child = os.fork()
+        if child == 0:
+            os.dup2(os.open(os.devnull, os.O_WRONLY), 2)
+            for i in range(len(found), count):
+                signal.alarm(SECONDS)
+                os.write(writer, f"{work(i)}\n".encode())
+            os._exit(0)
+        os.close(writer)
+        with os.fdopen(reader) as pipe:
+            found += pipe.read().splitlines()
+        _, status = os.waitpid(child, 0)
+        if status:
+            found.append("never ends" if os.WIFSIGNALED(status) and os.WTERMSIG(status) == signal.SIGALRM else "crash")
+    return found
 
 
 def counted(mutations: list[dict[str, str]]) -> dict[str, Any]:

@@ -147,7 +147,7 @@ template <int PENDING> AOTC int aotc_wait() {
 }
 
 // Tensor cores: products of 16x16 halves, summed in float, by the threads of a warp together. What of a matrix a thread holds is
-// the hardware's business; sums are stored through shared memory. On the CPU the i-th value of lane l is element i * 32 + l.
+// the hardware's business; sums are stored through shared memory. On the CPU the i-th value is element i * 32 + fragment_lane().
 #ifdef __CUDACC_RTC__
 #define AOTC_FRAGMENT(array) \
   "=r"(array[0]), "=r"(array[1]), "=r"(array[2]), "=r"(array[3]), "=r"(array[4]), "=r"(array[5]), "=r"(array[6]), "=r"(array[7])
@@ -160,7 +160,7 @@ template <int PENDING> AOTC int aotc_wait() {
 template <bool TRANSPOSED> void aotc_load_halves(uint32_t *array, const half *source, int stride) {
   half held[8];
   for (int i = 0; i < 8; ++i) {
-    int row = i * 2 + threadIdx.x % 32 / 16, column = threadIdx.x % 16;
+    int row = i * 2 + software_cuda::fragment_lane() / 16, column = software_cuda::fragment_lane() % 16;
     held[i] = TRANSPOSED ? source[column * stride + row] : source[row * stride + column];
   }
   memcpy(array, held, sizeof held);
@@ -210,7 +210,7 @@ AOTC int aotc_store_sums(void *target, const float *sums, int stride) {
                  "f"(sums[4]), "f"(sums[5]), "f"(sums[6]), "f"(sums[7]), "r"(stride)
                : "memory");
 #else
-  float *row = static_cast<float *>(target) + threadIdx.x % 32 / 16 * stride + threadIdx.x % 16;
+  float *row = static_cast<float *>(target) + software_cuda::fragment_lane() / 16 * stride + software_cuda::fragment_lane() % 16;
   for (int i = 0; i < 8; ++i) row[i * 2 * stride] = sums[i];
 #endif
   return 0;

@@ -61,7 +61,7 @@ Layout make_layout(const Product &product) {
   auto fill = [&](std::vector<uint16_t> &places, int rows, int columns, auto place) {
     for (int lane = 0; lane < 32; ++lane)
       for (int i = 0; i < rows * columns / 32; ++i) {
-        const Place at = product.wmma ? Place{0, i * 32 + lane} : place(lane, i);
+        const Place at = product.wmma ? Place{0, i * 32 + (lane ^ static_cast<int>(SCRAMBLE))} : place(lane, i);
         places.push_back(static_cast<uint16_t>(at.row * columns + at.column));
       }
   };

@@ -1,5 +1,4 @@
-// nvcuda::wmma. Which lane holds which element of a fragment is left open by CUDA: here value i of a lane is element i * 32 + lane of
-// the matrix, row by row.
+// nvcuda::wmma. Which lane holds which element of a fragment is left open by CUDA; interface.h says what it is here.
 #pragma once
 #include "cuda_bf16.h"
 #include "cuda_fp16.h"
@@ -43,9 +42,8 @@ template <class Fragment, class T> void fill_fragment(Fragment &f, T value) {
 }
 
 namespace detail {
-inline int lane() { return static_cast<int>((threadIdx.x + blockDim.x * (threadIdx.y + blockDim.y * threadIdx.z)) % 32); }
 template <class Fragment> int place(int i, unsigned stride, bool columns_first) {
-  const int element = i * 32 + lane(), row = element / Fragment::columns, column = element % Fragment::columns;
+  const int element = i * 32 + static_cast<int>(software_cuda::fragment_lane()), row = element / Fragment::columns, column = element % Fragment::columns;
   return columns_first ? column * static_cast<int>(stride) + row : row * static_cast<int>(stride) + column;
 }
 // Addresses and strides are multiples of 32 and 16 bytes.

@@ -29,6 +29,10 @@ struct Product {
   void *d;
 };
 
+// In that layout value i of a lane is element i * 32 + (lane ^ SCRAMBLE) of the matrix, row by row: a lane then seldom holds what it
+// would read back itself, so that a missing barrier between lanes shows.
+constexpr unsigned SCRAMBLE = 21;
+
 struct Engine {
   void (*barrier)(int line);
   void (*warp_barrier)(int line, unsigned mask);

@@ -37,6 +37,9 @@ template <class T> T __shfl_xor_sync(unsigned mask, T value, int lanes, int widt
 }
 
 namespace software_cuda {
+// Where value 0 of the lane's part of a wmma fragment lies in the matrix; each further value is 32 elements on.
+inline unsigned fragment_lane() { return (threadIdx.x + blockDim.x * (threadIdx.y + blockDim.y * threadIdx.z)) % 32 ^ SCRAMBLE; }
+
 // For stand-ins of instructions that need it.
 inline void need_alignment(const void *address, unsigned bytes, int line) {
   if (reinterpret_cast<uintptr_t>(address) % bytes) software_cuda_state.engine.misaligned(address, bytes, static_cast<unsigned>(line));
