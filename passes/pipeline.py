@@ -28,6 +28,7 @@ from aotc.passes.fold_constants import fold_constants
 from aotc.passes.fuse_attention import fuse_attention
 from aotc.passes.fuse_operators import fuse_operators
 from aotc.passes.lower_precision import lower_precision
+from aotc.passes.merge_products import merge_products
 from aotc.passes.number_iterations import number_iterations
 from aotc.passes.options import Options, Pick, first, options_for
 from aotc.passes.pack_weights import pack_weights
@@ -64,6 +65,8 @@ PIPELINE: tuple[Pass, ...] = (
     eliminate_common,
     # After equal operands have become one: it asks who else reads the scores.
     fuse_attention,
+    # After attention, which is found by its layers.
+    merge_products,
     # Last of the clean stage: only now are the projections of multi-output operators settled.
     eliminate_dead,
     # The graph is clean, so an operator's operands say what it is; layouts come after, since a block's width depends on the type.

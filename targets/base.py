@@ -48,6 +48,13 @@ class Gpu:
         return min(self.sm) >= 80
 
     @property
+    def tensor_multiplies(self) -> int:
+        """How many products of halves the tensor cores of a multiprocessor add in a cycle (NVIDIA's data sheets: dense fp16 rate by
+        clock and multiprocessors; what wgmma and tcgen05 have beyond that is left out)."""
+        oldest = min(self.sm)
+        return 0 if oldest < 70 else 512 if oldest < 80 else 1024 if oldest < 90 else 2048
+
+    @property
     def dot_product(self) -> bool:
         """Whether one instruction adds four products of bytes (dp4a)."""
         return min(self.sm) >= 61 and 62 not in self.sm

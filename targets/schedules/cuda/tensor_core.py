@@ -127,7 +127,7 @@ def _cost(shape: Shape, gpu: Gpu) -> Cost:
     registers = HELD * (shape.down * shape.across + shape.down + shape.across) + 48
     resident = max(1, min(1536 // shape.threads, 65536 // (shape.threads * registers), gpu.shared_bytes // (_shared_halves(shape) * 2), 16))
     products, loads = shape.down * shape.across, (shape.down + shape.across) / 2
-    rate = 512 * products / (products + loads)
+    rate = gpu.tensor_multiplies * products / (products + loads)
     return Cost(shape.rows, shape.columns, shape.depth, shape.stages, shape.split, rate, resident, shape.warps, 2)
 
 
