@@ -13,9 +13,9 @@ from typing import Any
 import numpy as np
 
 from aotc import ops
-from aotc.ir.expr import Call, Constant, Expr, Function, Module, Parameter, Var, call
+from aotc.ir.expr import Call, Constant, Expr, Function, Module, Parameter, Var, call, children, with_children
 from aotc.ir.types import TensorType
-from aotc.ir.visitor import children, map_functions, post_order, with_body, with_children
+from aotc.ir.visitor import map_functions, post_order, with_body
 from aotc.ops.base import OpDef
 from aotc.passes.options import Options
 from aotc.passes.weights import Weights, array_of
