@@ -370,8 +370,9 @@ aotc_status aotc_session_destroy(aotc_session_t *session, aotc_error *error);
 /* Use the tensor as input, from now until it is bound anew. Its struct and shape are copied, its data are not: they must stay
  * valid and unchanged while a run goes on, and may be refilled between runs. The input's dtype and rank, row-major without gaps, aligned
  * to its element size. Host memory; where the entry point uses a GPU also memory of the GPU (kDLCUDA, kDLCUDAManaged), aligned to 16
- * bytes. Memory that the GPU sees is used where it is, pinned memory (kDLCUDAHost) included; of the rest it gets copies. Sizes that
- * depend on other inputs are checked when running. */
+ * bytes. Memory that the GPU sees is used where it is, pinned memory (kDLCUDAHost) included; of the rest it gets copies. Work of the
+ * GPU that fills the memory must be done before the run, or stand before it in the session's stream (cuda_stream). Sizes that depend on
+ * other inputs are checked when running. */
 aotc_status aotc_bind_input(aotc_session_t *session, size_t input, const DLTensor *tensor, aotc_error *error);
 
 /* Write the output straight into the tensor's memory in each run, until bound anew; NULL: back to memory of the session. The same
