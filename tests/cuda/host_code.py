@@ -90,12 +90,14 @@ def _shared(found: re.Match[str]) -> str:
 
 
 def granule(source: str) -> int:
-    """Bytes of the smallest element that the kernels use: 1, 2 or 4."""
+    """Bytes of the smallest element that the kernels have pointers to or arrays of: 1, 2 or 4."""
     found = _KERNEL.search(source)
     text = _DYNAMIC.sub("", source[found.start() if found else 0 :])
-    if re.search(r"\b(u?char|u?int8_t|bool|make_u?char\d)\b", text):
+    words = re.findall(r"\b(\w+)\s*(?:\*|\s\w+\s*\[)", text)
+    elements = {*words, *(word[:-1] for word in words if word[-1] in "234")}
+    if elements & {"char", "uchar", "int8_t", "uint8_t", "bool"}:
         return 1
-    return 2 if re.search(r"\b(half\d?|__half\d?|\w*bfloat16\d?|u?short\d?|u?int16_t)\b", text) else 4
+    return 2 if elements & {"half", "__half", "nv_bfloat16", "__nv_bfloat16", "short", "ushort", "int16_t", "uint16_t"} else 4
 
 
 def architecture(cubin: bytes) -> int:

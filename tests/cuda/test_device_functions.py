@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from tests.cuda.handwritten import Kernel, run
+from tests.cuda.host_code import granule
 
 LANE = np.arange(32)
 HALF = "#include <cuda_fp16.h>\n#include <cuda_bf16.h>\n#include <mma.h>\n"
@@ -182,3 +183,21 @@ def test_copies_land_group_by_group() -> None:
     b[threadIdx.x] = sum + s[2][threadIdx.x * 4 + 2];
     """
     np.testing.assert_array_equal(result(body)[:32], 12 * LANE + 3)
+
+
+@pytest.mark.parametrize(
+    "parameters, body, size",
+    [
+        ("float *a", "a[0] = 1;", 4),
+        ("half* __restrict__ a", "a[0] = 1;", 2),
+        ("float *a", "copy(a, (bool)1);", 4),
+        ("float *a", "extern __shared__ uchar room[]; ((half*)room)[0] = 1;", 2),
+        ("float *a", "alignas(64) int8_t held[4];", 1),
+        ("const unsigned char *a", "", 1),
+        ("float *a", "*(half2*)(a + 1) = x;", 2),
+        ("nv_bfloat16 *a", "", 2),
+        ("bool* __restrict__ a", "", 1),
+    ],
+)
+def test_the_smallest_element(parameters: str, body: str, size: int) -> None:
+    assert granule(f'extern "C" __global__ void __launch_bounds__(64) k({parameters}) {{ {body} }}') == size

@@ -98,6 +98,11 @@ void forget_fibers() {
 
 bool on_fiber_stack(uintptr_t address) { return address - reinterpret_cast<uintptr_t>(stacks) < MAX_THREADS * STACK; }
 
+void tell_stacks(State &state) {
+  state.stacks = stacks;
+  state.stacks_bytes = MAX_THREADS * STACK;
+}
+
 void start_fiber(Thread *thread) {
   thread->fiber = idle[--idle_count];
   resume_fiber(thread);

@@ -155,6 +155,7 @@ void begin(const Launch &launch) {
   machine.state->grid_size = launch.grid;
   const char *mutation = std::getenv("AOTC_SOFTWARE_CUDA_MUTATION");
   machine.state->mutation = mutation ? std::atoi(mutation) : -1;
+  tell_stacks(*machine.state);
   machine.state->engine = engine_table();
   for (unsigned i = 0; i < machine.threads; ++i)
     machine.thread[i].index = {i % launch.block.x, i / launch.block.x % launch.block.y, i / launch.block.x / launch.block.y};

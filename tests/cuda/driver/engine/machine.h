@@ -89,6 +89,7 @@ Engine engine_table();
 void start_fiber(Thread *thread);
 void resume_fiber(Thread *thread);
 void leave_fiber();
+void tell_stacks(State &state);
 void forget_fibers();  // after a failure: threads in the middle of a kernel never go on
 
 // order.cpp: forward, reverse or random, by the environment

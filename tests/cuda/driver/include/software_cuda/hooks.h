@@ -2,31 +2,24 @@
 #pragma once
 
 #define SOFTWARE_CUDA_HOOK extern "C" __attribute__((visibility("hidden"), no_sanitize("thread", "undefined"))) void
-#define SOFTWARE_CUDA_HOOKS(suffix, bytes)                                                                   \
-  SOFTWARE_CUDA_HOOK __tsan_read##suffix(void *address) {                                                    \
-    software_cuda_state.engine.access(address, bytes, software_cuda::Access::read, __builtin_return_address(0));                          \
-  }                                                                                                          \
-  SOFTWARE_CUDA_HOOK __tsan_write##suffix(void *address) {                                                   \
-    software_cuda_state.engine.access(address, bytes, software_cuda::Access::write, __builtin_return_address(0));                         \
-  }                                                                                                          \
-  SOFTWARE_CUDA_HOOK __tsan_unaligned_read##suffix(void *address) {                                             \
-    software_cuda_state.engine.access(address, bytes, software_cuda::Access::read, __builtin_return_address(0)); \
-  }                                                                                                          \
-  SOFTWARE_CUDA_HOOK __tsan_unaligned_write##suffix(void *address) {                                            \
-    software_cuda_state.engine.access(address, bytes, software_cuda::Access::write, __builtin_return_address(0)); \
-  }
-SOFTWARE_CUDA_HOOKS(1, 1)
-SOFTWARE_CUDA_HOOKS(2, 2)
-SOFTWARE_CUDA_HOOKS(4, 4)
-SOFTWARE_CUDA_HOOKS(8, 8)
-SOFTWARE_CUDA_HOOKS(16, 16)
+// A thread's own variables need no check; most of what the hooks see are they.
+#define SOFTWARE_CUDA_ACCESS(address, bytes, kind)                                                                           \
+  if (static_cast<size_t>(static_cast<unsigned char *>(address) - software_cuda_state.stacks) >= software_cuda_state.stacks_bytes) \
+    software_cuda_state.engine.access(address, static_cast<unsigned>(bytes), software_cuda::Access::kind, __builtin_return_address(0))
+#define SOFTWARE_CUDA_HOOKS(bytes)                                                                              \
+  SOFTWARE_CUDA_HOOK __tsan_read##bytes(void *address) { SOFTWARE_CUDA_ACCESS(address, bytes, read); }          \
+  SOFTWARE_CUDA_HOOK __tsan_write##bytes(void *address) { SOFTWARE_CUDA_ACCESS(address, bytes, write); }        \
+  SOFTWARE_CUDA_HOOK __tsan_unaligned_read##bytes(void *address) { SOFTWARE_CUDA_ACCESS(address, bytes, read); } \
+  SOFTWARE_CUDA_HOOK __tsan_unaligned_write##bytes(void *address) { SOFTWARE_CUDA_ACCESS(address, bytes, write); }
+SOFTWARE_CUDA_HOOKS(1)
+SOFTWARE_CUDA_HOOKS(2)
+SOFTWARE_CUDA_HOOKS(4)
+SOFTWARE_CUDA_HOOKS(8)
+SOFTWARE_CUDA_HOOKS(16)
 #undef SOFTWARE_CUDA_HOOKS
-SOFTWARE_CUDA_HOOK __tsan_read_range(void *address, unsigned long bytes) {
-  software_cuda_state.engine.access(address, static_cast<unsigned>(bytes), software_cuda::Access::read, __builtin_return_address(0));
-}
-SOFTWARE_CUDA_HOOK __tsan_write_range(void *address, unsigned long bytes) {
-  software_cuda_state.engine.access(address, static_cast<unsigned>(bytes), software_cuda::Access::write, __builtin_return_address(0));
-}
+SOFTWARE_CUDA_HOOK __tsan_read_range(void *address, unsigned long bytes) { SOFTWARE_CUDA_ACCESS(address, bytes, read); }
+SOFTWARE_CUDA_HOOK __tsan_write_range(void *address, unsigned long bytes) { SOFTWARE_CUDA_ACCESS(address, bytes, write); }
+#undef SOFTWARE_CUDA_ACCESS
 SOFTWARE_CUDA_HOOK __tsan_vptr_read(void **) {}
 SOFTWARE_CUDA_HOOK __tsan_vptr_update(void **, void *) {}
 SOFTWARE_CUDA_HOOK __tsan_func_entry(void *) {}

@@ -55,6 +55,8 @@ struct State {
   uint3 thread, block;
   dim3 block_size, grid_size;
   unsigned char *dynamic_shared;
+  const unsigned char *stacks;  // of all threads: local variables
+  size_t stacks_bytes;
   int mutation;  // the one of a mutated kernel's faults that is there, -1 for none
   Engine engine;
 };
