@@ -200,21 +200,28 @@ def _transposed() -> Iterator[Subject]:
 
 
 def _attention() -> Iterator[Subject]:
-    for batch, heads, rows, keys, width in (
-        (1, 2, 16, 16, 8),
-        (1, 4, 33, 33, 32),
-        (2, 3, 7, 40, 16),
-        (1, 2, 128, 128, 64),
-        (1, 1, 1, 5, 4),
-    ):
-        q, k, v = (normal(batch, length, heads, width, seed=i) for i, length in enumerate((rows, keys, keys)))
-        mask = normal(batch, 1, 1, keys, seed=3)
+    shapes = ((1, 2, 16, 16, 8), (1, 4, 33, 33, 32), (2, 3, 7, 40, 16), (1, 2, 128, 128, 64), (1, 1, 1, 5, 4), (2, 1, 50, 197, 48))
+    for (batch, heads, rows, keys, width), dtype in itertools.product(shapes, DTYPES):
+        q, k, v = (normal(batch, length, heads, width, dtype=dtype, seed=i) for i, length in enumerate((rows, keys, keys)))
+        mask, size = normal(batch, 1, 1, keys, dtype=dtype, seed=3), f"{batch}x{heads}x{rows}x{keys}x{width} {dtype}"
 
         def right(q: Any, k: Any, v: Any, mask: Any) -> Any:
             heads_first = [tensor.transpose(1, 2) for tensor in (q, k, v)]
             return F.scaled_dot_product_attention(*heads_first, attn_mask=mask, scale=0.3).transpose(1, 2).contiguous()
 
-        yield Subject(f"attention {batch}x{heads}x{rows}x{keys}x{width}", (q, k, v, mask), lambda *args: ops.attention(*args, scale=0.3, tokens_first=(1, 1, 1, 1)), right)  # fmt: skip
+        yield Subject(f"attention {size}", (q, k, v, mask), lambda *args: ops.attention(*args, scale=0.3, tokens_first=(1, 1, 1, 1)), right)
+        seen = normal(1, heads, rows, keys, seed=4) > 0
+        swapped = tuple(np.ascontiguousarray(tensor.transpose(0, 2, 1, 3)) for tensor in (q, k, v))
+
+        def right_where_seen(q: Any, k: Any, v: Any, seen: Any) -> Any:
+            return torch.nan_to_num(F.scaled_dot_product_attention(q, k, v, attn_mask=seen, scale=0.3))
+
+        yield Subject(
+            f"attention where seen {size}",
+            (*swapped, seen),
+            lambda *args: ops.attention(*args, scale=0.3, zero_rows=True),
+            right_where_seen,
+        )
 
 
 def _rowwise() -> Iterator[Subject]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 import tempfile
 from collections.abc import Iterator
@@ -14,8 +15,10 @@ import numpy as np
 
 from aotc import targets
 from aotc.errors import AotcError
+from aotc.lowering.compiled import CompiledFunction, CudaKernel
 from aotc.lowering.cuda.kernel import NotOnCuda, lower_function
 from tests.cuda import host_code
+from tests.cuda.corpus import wrong
 from tests.cuda.launcher import CudaError, Device
 from tests.cuda.lowered import build_lowered, run_lowered
 from tests.cuda.shapes import ShapeCase
@@ -23,28 +26,39 @@ from tests.cuda.shapes import ShapeCase
 ORDERS = ("forward", "reverse", "random:1")
 
 
-def outcome(case: ShapeCase, orders: tuple[str, ...] = ORDERS) -> str:
-    """Empty where all is right, else what is not."""
-    target = targets.get(case.board)
-    assert target.gpu is not None
-    (sm,) = target.gpu.sm
-    function = case.function()
+def lowered(case: ShapeCase) -> CompiledFunction | str:
+    """The case's kernels, or why there are none."""
     try:
-        lowered = lower_function(function, target)
+        made = lower_function(case.function(), targets.get(case.board))
     except AotcError as error:
         return f"not lowered: {error}"
-    if isinstance(lowered, NotOnCuda):
-        return f"not on CUDA: {lowered.reason}"
+    return f"not on CUDA: {made.reason}" if isinstance(made, NotOnCuda) else made
+
+
+def digest(made: CompiledFunction | str) -> str:
+    """What a result is good for: these very kernels."""
+    text = made if isinstance(made, str) else "".join(kernel.source for kernel in made.kernels if isinstance(kernel, CudaKernel))
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
+def outcome(case: ShapeCase, made: CompiledFunction | str, orders: tuple[str, ...] = ORDERS) -> str:
+    """Empty where all is right, else what is not."""
+    if isinstance(made, str):
+        return made
+    gpu = targets.get(case.board).gpu
+    assert gpu is not None
+    (sm,) = gpu.sm
+    want = case.subject.want()
     with tempfile.TemporaryDirectory() as folder:
-        build_lowered(lowered, Path(folder))
+        build_lowered(made, Path(folder))
         for order in orders:
             with _driver(sm, order, folder) as device:
                 try:
-                    results = run_lowered(device, function, lowered, case.subject.arrays, case.values(), sm)
+                    results = run_lowered(device, case.function(), made, case.subject.arrays, case.values(), sm)
                 except CudaError as error:
                     return f"{order}: {error}"
-            if case.subject.wrong(results):
-                return f"{order}: {_distance(results, case.subject.want())}"
+            if wrong(results, want):
+                return f"{order}: {_distance(results, want)}"
     return ""
 
 
