@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import cast
 
 from aotc import ops
-from aotc.ir.dims import Dim, bounds, symbols_of
+from aotc.ir.dims import Dim, evaluate, symbols_of
 from aotc.ir.expr import Call, Expr, Function, If, Loop, Module, Var, bodies, children
 from aotc.ir.symbols import is_planned, schedule
 from aotc.ir.types import TensorType, flatten
@@ -29,8 +29,8 @@ CPU_BYTES_PER_US, CPU_FLOPS_PER_US = 8e3, 2e4
 ASKED_FOR_US = 25.0
 """What the GPU may cost more before the CPU runs a function: the user asked for the GPU. Not for glue, mostly arithmetic of shapes."""
 GLUE_ELEMENTS = 4096
-UNBOUNDED_DIM = 512
-"""What a dim without an upper bound is taken for."""
+LIKELY_DIM, MOST = 512, 1e12
+"""What a dim is taken for that a run tells, unless it cannot be so large, and the most of anything that is counted."""
 WRITTEN_US = 1e6
 """What it costs that the CPU runs an operator for which the user wrote CUDA code."""
 NEVER = 1e15
@@ -156,5 +156,5 @@ def _bytes(tensors: Iterable[TensorType]) -> float:
 
 
 def _size(dim: Dim) -> float:
-    low, high = bounds(dim)
-    return float(high) if high is not None else float(max(low or 0, UNBOUNDED_DIM))
+    likely = {name: max(each.lower, min(each.upper or LIKELY_DIM, LIKELY_DIM)) for name, each in symbols_of(dim).items()}
+    return min(float(evaluate(dim, likely)), MOST)

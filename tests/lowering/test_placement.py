@@ -61,6 +61,13 @@ def test_sizes_that_depend_on_the_data_are_the_cpus() -> None:
     assert found["dense"].on_device and found["relu"].on_device
 
 
+def test_what_only_the_cpu_can_stays_there_whatever_it_costs() -> None:
+    """Dims without bounds: a tensor of three may have more elements than anything costs."""
+    nodes = [Node("ConstantOfShape", ["size"], ["zeros"]), Node("Exp", ["zeros"], ["y"])]
+    found = placed(small.model(nodes, {"size": ("int64", [3])}, {"y": ("float32", None)}, {}))
+    assert found and not any(each.on_device for each in found.values())
+
+
 def test_small_work_between_steps_of_the_cpu_stays_there() -> None:
     """What picks the rows, and a loop of tiny steps, whose condition the CPU reads each time."""
     assert not placed(found_while_running())["nonzero_padded"].on_device
