@@ -50,6 +50,8 @@ def lower_function(function: Function, target: Target, selection: Selection | No
     narrow = over_bits(function)
     work = Work(tensor_graph(narrow, scope), scope, target, target.gpu, narrow, anchor_of(narrow), choices)
     program, launches = launches_of(work)
+    if any(_keeps_arrays(launch) for launch in launches):
+        return NotOnCuda("its loops keep arrays of several dims, for which there is no CUDA schedule")
     inputs = len(function.params)
     operands: list[Operand] = [("input", i) for i in range(inputs)]
     operands += [("output", i) for i in range(len(program.params) - inputs)]
@@ -102,6 +104,13 @@ def _cubins(source: str, symbol: str, gpu: Gpu) -> Cubins:
 
 def _spilled(cubins: Cubins) -> int:
     return sum(kernel.local_bytes for _, cubin in cubins for kernel in figures(cubin))
+
+
+def _keeps_arrays(launch: Launch) -> bool:
+    """Whether a launch allocates a buffer of several dims, as operators that are written as loops may."""
+    found: list[int] = []
+    structural_walk(launch.body, (tirx.AllocBuffer, lambda alloc: found.append(len(alloc.buffer.shape))))
+    return any(rank != 1 for rank in found)
 
 
 def _written(launch: Launch) -> set[tirx.Buffer]:

@@ -12,7 +12,7 @@ from tvm import tirx
 from aotc.targets.schedules.address import is_unit, stride
 from aotc.targets.schedules.cuda.elementwise import aligned, size
 from aotc.targets.schedules.cuda.launch import THREAD, address, call, itemsize, unrolled
-from aotc.targets.schedules.loops import const, known, sequence
+from aotc.targets.schedules.loops import const, known
 from aotc.targets.schedules.rewrite import IF_THEN_ELSE, substitute
 from aotc.targets.schedules.stages import Axis
 
@@ -205,7 +205,3 @@ def decoded(index: Expr, axes: Sequence[Axis]) -> dict[tirx.Var, Expr]:
             env[axis.var] = tirx.truncmod(index, axis.extent)
             index = tirx.truncdiv(index, axis.extent)
     return env
-
-
-def loads(tiles: Sequence[Tile], start: Callable[[Tile], tirx.Stmt]) -> tirx.Stmt:
-    return sequence([start(tile) for tile in tiles])
