@@ -42,7 +42,7 @@ def run(kernel: Kernel, *, checked: bool = True) -> tuple[np.ndarray | None, str
         os.environ["AOTC_SOFTWARE_CUDA"] = folder
         try:
             with Device(host_code.driver()) as device:
-                grid, block, arguments = (kernel.blocks, 1, 1), (kernel.threads, 1, 1), [*arrays, kernel.size]
-                return device.run(cubin, "k", grid, block, arguments, kernel.shared_bytes)[1], ""
+                grid, block = (kernel.blocks, 1, 1), (kernel.threads, 1, 1)
+                return device.run(cubin, "k", grid, block, (*arrays, kernel.size), kernel.shared_bytes)[1], ""
         except CudaError as error:
             return None, error.finding or str(error)

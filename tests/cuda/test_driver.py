@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 from collections.abc import Iterator
 from pathlib import Path
+from typing import TypeAlias
 
 import numpy as np
 import pytest
@@ -25,7 +26,8 @@ extern "C" __global__ void __launch_bounds__(64) wide(float *a, int n) {
 }
 """
 CUBIN = host_code.empty_cubin(87, SOURCE.encode())
-U64, POINTER = ctypes.c_uint64, ctypes.c_void_p
+U64: TypeAlias = ctypes.c_uint64
+POINTER: TypeAlias = ctypes.c_void_p
 BYTES = ctypes.c_size_t(256)
 
 
@@ -59,10 +61,10 @@ class Raw:
         parameters = (POINTER * 2)(ctypes.addressof(memory or self.memory), ctypes.addressof(count))
         self.call("cuLaunchKernel", function, 1, 1, 1, threads, 1, 1, shared, stream or self.stream, parameters, None)
 
-    def to_device(self, pointer: POINTER | ctypes.c_void_p) -> None:
+    def to_device(self, pointer: POINTER) -> None:
         self.call("cuMemcpyHtoDAsync_v2", self.memory, pointer, BYTES, self.stream)
 
-    def to_host(self, pointer: POINTER | ctypes.c_void_p) -> None:
+    def to_host(self, pointer: POINTER) -> None:
         self.call("cuMemcpyDtoHAsync_v2", pointer, self.memory, BYTES, self.stream)
 
     def wait(self) -> None:
