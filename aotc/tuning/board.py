@@ -176,9 +176,10 @@ def connect(address: str) -> Board:
 
 
 def local(target: Target) -> Board:
-    """This machine as a board: the same program as a child process."""
+    """This machine as a board: the same program as a child process, which Ctrl-C does not reach: it would look like a lost board."""
     stack = contextlib.ExitStack()
-    process = subprocess.Popen([str(board_program(target)), "--pipe"], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+    command = [str(board_program(target)), "--pipe"]
+    process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, start_new_session=True)
     assert process.stdin is not None and process.stdout is not None
     stack.callback(process.wait)
     stack.callback(process.terminate)  # what it measures may take another minute
