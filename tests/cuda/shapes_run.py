@@ -36,9 +36,10 @@ def lowered(case: ShapeCase) -> CompiledFunction | str:
 
 
 def digest(made: CompiledFunction | str) -> str:
-    """What a result is good for: these very kernels."""
-    text = made if isinstance(made, str) else "".join(kernel.source for kernel in made.kernels if isinstance(kernel, CudaKernel))
-    return hashlib.sha256(text.encode()).hexdigest()[:16]
+    """What a result is good for: these very machine codes."""
+    kernels = [] if isinstance(made, str) else [kernel for kernel in made.kernels if isinstance(kernel, CudaKernel)]
+    code = [cubin for kernel in kernels for _, cubin in kernel.cubins]
+    return hashlib.sha256(made.encode() if isinstance(made, str) else b"".join(code)).hexdigest()[:16]
 
 
 def outcome(case: ShapeCase, made: CompiledFunction | str, orders: tuple[str, ...] = ORDERS) -> str:

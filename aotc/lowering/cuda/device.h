@@ -62,6 +62,29 @@ AOTC half operator-(half value) {
   return value;
 }
 
+// The names that TVM has for functions of halves.
+#define AOTC_HALF(name, function) \
+  AOTC half name(half x) { return half(function(static_cast<float>(x))); }
+AOTC_HALF(__habs, fabsf)
+AOTC_HALF(hexp, expf)
+AOTC_HALF(hexp2, exp2f)
+AOTC_HALF(hexp10, exp10f)
+AOTC_HALF(hlog, logf)
+AOTC_HALF(hlog2, log2f)
+AOTC_HALF(hlog10, log10f)
+AOTC_HALF(hsqrt, sqrtf)
+AOTC_HALF(hsin, sinf)
+AOTC_HALF(hcos, cosf)
+AOTC_HALF(htan, tanf)
+AOTC_HALF(hatan, atanf)
+AOTC_HALF(htanh, tanhf)
+AOTC_HALF(herf, erff)
+AOTC_HALF(hfloor, floorf)
+AOTC_HALF(hceil, ceilf)
+AOTC_HALF(htrunc, truncf)
+AOTC_HALF(hrint, rintf)
+AOTC_HALF(hround, roundf)
+AOTC half hpow(half x, half y) { return half(powf(static_cast<float>(x), static_cast<float>(y))); }
 AOTC half max(half a, half b) { return float(a) > float(b) ? a : b; }
 AOTC half min(half a, half b) { return float(a) < float(b) ? a : b; }
 
