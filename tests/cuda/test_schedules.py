@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
@@ -28,6 +30,13 @@ SHARE = 30
 @pytest.mark.parametrize("case", cases()[::SHARE], ids=lambda case: case.name)
 def test_a_share_of_the_shapes(case: ShapeCase) -> None:
     assert outcome(case, lowered(case), orders=("random:5",)) == ""
+
+
+def test_all_shapes_have_passed() -> None:
+    result = json.loads((Path(__file__).parent / "shapes.json").read_text())
+    assert not result["failed"]
+    assert set(result["passed"]) == {case.name for case in cases()}, "run python -m tests.cuda run"
+    assert len(result["passed"]) >= 300
 
 
 def _var(name: str, *shape: int, dtype: str = "float16") -> Var:
