@@ -122,7 +122,9 @@ static aotc_status check_buffers(const checker *self) {
             return damaged(self, "buffer", i, "its lifetime");
         bool placed = entry->arena_size >= 0 && !plan_is_dynamic(self->plan, self->view, buffer->size);
         if (placed != (buffer->has_offset != 0)) return damaged(self, "buffer", i, "offset without an arena size, or none with one");
-        if (buffer->memory >= MEMORY_COUNT || (buffer->memory != MEMORY_HOST && plan_is_dynamic(self->plan, self->view, buffer->size)))
+        bool for_device = buffer->memory != MEMORY_HOST;
+        if (buffer->memory >= MEMORY_COUNT || (for_device && !self->view->uses_device) ||
+            (for_device && plan_is_dynamic(self->plan, self->view, buffer->size)))
             return damaged(self, "buffer", i, "its memory");
         if (buffer->has_offset && (buffer->offset < 0 || buffer->offset % PLAN_ALIGNMENT != 0))
             return damaged(self, "buffer", i, "its offset");
