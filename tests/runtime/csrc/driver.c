@@ -94,7 +94,7 @@ size_t resident_pages(void) {
 }
 
 int main(int count, char **arguments) {
-    const test_case *groups[] = {basic_cases, error_cases, memory_cases, thread_cases, control_cases, state_cases, cuda_cases};
+    const test_case *groups[] = {basic_cases, error_cases, memory_cases, thread_cases, control_cases, state_cases, cuda_cases, cuda_driver_cases};
     bool list = count == 2 && strcmp(arguments[1], "--list") == 0;
     if (!list && count != 3) return 2;
     folder = arguments[1];

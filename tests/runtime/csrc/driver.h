@@ -84,6 +84,6 @@ size_t resident_pages(void);
 #define SANITIZED 0
 #endif
 
-extern const test_case basic_cases[], error_cases[], memory_cases[], thread_cases[], control_cases[], state_cases[], cuda_cases[];
+extern const test_case basic_cases[], error_cases[], memory_cases[], thread_cases[], control_cases[], state_cases[], cuda_cases[], cuda_driver_cases[];
 
 #endif
