@@ -12,6 +12,9 @@ JETPACK_GLIBC = {"4.6": (2, 27), "5.1": (2, 31), "6.1": (2, 35), "6.2": (2, 35),
 CUDA_PTX = {(10, 2): (6, 5), (11, 4): (7, 4), (11, 8): (7, 8), (12, 6): (8, 5), (13, 0): (9, 0), (13, 2): (9, 2)}
 """The newest PTX that the driver of a CUDA release reads (PTX ISA, release notes)."""
 
+COMPUTE_CAPABILITIES = (50, 52, 53, 60, 61, 62, 70, 72, 75, 80, 86, 87, 89, 90, 100, 103, 110, 120, 121)
+"""What CUDA's compilers make code for (CUDA C++ Programming Guide, compute capabilities)."""
+
 JETPACK_CUDA = {"4.6": (10, 2), "5.1": (11, 4), "6.1": (12, 6), "6.2": (12, 6), "7.0": (13, 0), "7.1": (13, 0), "7.2": (13, 2)}
 """The CUDA release of each JetPack (NVIDIA's JetPack archive)."""
 
@@ -131,9 +134,13 @@ class Target:
 
 
 def with_sm(target: Target, sm: tuple[int, ...]) -> Target:
-    """The target with code for GPUs of the compute capabilities ``sm`` (87 for sm_87). Raises InvalidOption where it has no GPU."""
+    """The target with code for GPUs of the compute capabilities ``sm`` (87 for sm_87). Raises InvalidOption where it has no GPU, or
+    there is none of that number."""
     if target.gpu is None:
         raise InvalidOption(f"the target {target.name} has no GPU that code for sm_{sm[0]} could be for; name a Jetson, or leave it out")
+    if unknown := sorted(set(sm) - set(COMPUTE_CAPABILITIES)):
+        known = ", ".join(map(str, COMPUTE_CAPABILITIES))
+        raise InvalidOption(f"there is no GPU of compute capability {unknown[0]}: expected some of {known}")
     return replace(target, gpu=replace(target.gpu, sm=tuple(sorted(set(sm)))))
 
 

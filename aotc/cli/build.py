@@ -99,6 +99,8 @@ def build(
     """
     import aotc
 
+    if sm is not None and device != "cuda":
+        raise InvalidOption("--sm says which GPUs to hold code for: it goes with --device cuda")
     own = load_operators_of(operators)
     source = load_sources(models)
     started = time.perf_counter()

@@ -12,6 +12,7 @@ from aotc.errors import BuildError, InvalidOption, RuntimeFailure, Unproven
 
 if TYPE_CHECKING:
     from aotc.packaging.reader import PackagedModel
+    from aotc.targets import Target
 
 
 def check(
@@ -67,16 +68,16 @@ def _check_target(model: PackagedModel, target: str | None, jetpack: str | None,
     name = target or built_for.name
     glibc = built_for.glibc
     missing: list[str] = []
-    if target is not None or jetpack is not None:
-        from aotc import targets
+    from aotc import targets
 
+    if target is not None or jetpack is not None:
         board = targets.get(name, jetpack)
         glibc = board.glibc
         if board.triple != built_for.triple:
             raise RuntimeFailure(f"{model.path} is built for {built_for.triple}, {name} is {board.triple}; build it with --target {name}")
         missing = sorted(set(built_for.features) - set(board.features))
     faults = [f"it may use instructions that {name} lacks: {', '.join(missing)}"] if missing else []
-    faults += _elf_faults(model, glibc)
+    faults += _gpu_faults(model, targets.get(name)) + _elf_faults(model, glibc)
     facts: dict[str, Any] = {
         "file": str(model.path),
         "target": name,
@@ -94,6 +95,16 @@ def _check_target(model: PackagedModel, target: str | None, jetpack: str | None,
         )
     if faults:
         raise RuntimeFailure(f"{model.path} does not load on {name}: {'; '.join(faults)}")
+
+
+def _gpu_faults(model: PackagedModel, target: Target) -> list[str]:
+    from aotc.packaging.planfile import read_plan
+
+    held = sorted({cubin.sm for cubin in read_plan(model.plan).cubins})
+    if not held or target.gpu is None or set(held) & set(target.gpu.sm):
+        return []
+    names, wanted = ", ".join(f"sm_{sm}" for sm in held), ",".join(map(str, target.gpu.sm))
+    return [f"it holds code for {names}, and {target.name} needs sm_{wanted}: build it with --sm {wanted}"]
 
 
 def _elf_faults(model: PackagedModel, glibc: tuple[int, int]) -> list[str]:

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import accumulate
 
 from aotc import targets
 from aotc.errors import BuildError
+from aotc.ir.dims import Dim, evaluate
+from aotc.ir.types import TensorType
 from aotc.lowering.cuda.cubin import toolkit
 from aotc.lowering.cuda.nvrtc import release_for
-from aotc.lowering.plan import EntryPoint, ExecutionPlan, Memory
+from aotc.lowering.plan import EntryPoint, ExecutionPlan
 from aotc.packaging.elf_check import check_output
 from aotc.packaging.planfile import read_plan
 from aotc.packaging.reader import PackagedModel
@@ -99,17 +102,26 @@ def board_notes(model: PackagedModel, target: Target) -> tuple[str, ...]:
 
 
 def _memory(model: PackagedModel, plan: ExecutionPlan, board: Board) -> Iterator[Finding]:
-    entries, weights = plan.entry_points, model.manifest.weights_size
-    room = int(board.memory_bytes * USABLE)
-    # A GPU has a copy of its weights; those of the file are pages that the system may drop.
-    taken = [weights + sum(_arena(entry, memory) or 0 for memory in Memory) for entry in entries]
-    most = max(taken, default=weights)
-    what = f"weights and working memory take {most >> 20} MiB of the {board.memory_bytes >> 20} MiB that the board has"
-    if any(entry.arena_size is None for entry in entries):
-        what += ", and more where inputs are larger than the model says"
+    """Weights, inputs, outputs and what is alive at once, at the upper bounds of the model's dims."""
+    weights, room = model.manifest.weights_size, int(board.memory_bytes * USABLE)
+    most = weights + max((_entry_bytes(entry) for entry in plan.entry_points), default=0)
+    what = f"weights, inputs, outputs and working memory take {most >> 20} MiB of the {board.memory_bytes >> 20} MiB that the board has"
+    if any(symbol.upper is None for entry in plan.entry_points for symbol in entry.symbols):
+        what += " for the smallest inputs, and more for larger ones: give the dims bounds to have the most"
     told = what if most <= room else f"{what}, and at most {room >> 20} MiB are free on it: use a smaller model or batch"
     yield Finding("memory", most <= room, told)
 
 
-def _arena(entry: EntryPoint, memory: Memory) -> int | None:
-    return entry.arena(memory) if entry.arena_size is not None else None
+def _entry_bytes(entry: EntryPoint) -> int:
+    """Bytes beside the weights. Dims without an upper bound count at their lower one."""
+    values = {symbol.name: symbol.lower if symbol.upper is None else symbol.upper for symbol in entry.symbols}
+
+    def size(dim: Dim) -> int:
+        return evaluate(dim, values)
+
+    border = sum(size(type_.size) * type_.itemsize for type_ in (TensorType(t.shape, t.dtype) for t in (*entry.inputs, *entry.outputs)))
+    changes: dict[int, int] = {}
+    for buffer in entry.buffers:
+        changes[buffer.first_step] = changes.get(buffer.first_step, 0) + size(buffer.size)
+        changes[buffer.last_step + 1] = changes.get(buffer.last_step + 1, 0) - size(buffer.size)
+    return border + max(accumulate(changes[step] for step in sorted(changes)), default=0)

@@ -70,6 +70,27 @@ def test_memory_is_the_boards(folder: Path) -> None:
     assert [finding.what for finding in found if finding.right is False] == ["memory"]
 
 
+@pytest.mark.parametrize(
+    ("shape", "fits"),
+    [("64, 4096, 4096", False), ("n, 4096, 4096", False), ("8, 4096, 4096", True)],  # 4 GiB in, 4 GiB out, of 8
+)
+def test_memory_counts_inputs_and_outputs_at_their_largest(shape: str, fits: bool, tmp_path: Path) -> None:
+    model = module(f"symbol n: 1..64\n(%x: float32[{shape}]) {{\n %0 = relu(%x)\n return %0\n}}")
+    aotc.compile(model, "jetson-orin", tmp_path / "big.so", device="cpu")
+    assert told(tmp_path / "big.so", "orin-nano")["memory"] is fits
+
+
+def test_code_for_other_gpus_than_the_targets(tmp_path: Path) -> None:
+    model = module(TEXT, {"w": np.ones((8, 8), np.float32)})
+    aotc.compile(model, targets.with_sm(targets.get("jetson-orin"), (72,)), tmp_path / "a.so", device="cuda")
+    refused = command("check", tmp_path / "a.so")
+    assert refused.exit_code == 6 and "build it with --sm 87" in " ".join(refused.output.split())
+    with pytest.raises(InvalidOption, match="no GPU of compute capability 99"):
+        targets.with_sm(targets.get("jetson-orin"), (99,))
+    needless = command("build", "model.onnx", "--target", "jetson-orin", "--sm", "87")
+    assert needless.exit_code == 2 and "--device cuda" in needless.output
+
+
 def test_command(folder: Path) -> None:
     facts = json.loads(command("check", folder / "jetson-orin-cuda.so", "--board", "orin-nano", "--json").stdout)
     assert facts["board"] == "orin-nano" and all(finding["right"] for finding in facts["findings"])
