@@ -21,7 +21,8 @@ from aotc.packaging.toolchain import Toolchain, compile_all, toolchain
 from aotc.packaging.weights_file import EMPTY, HEADER_BYTES, MAGIC, NO_HEADER, weights_header, weights_path
 
 CSRC = Path(__file__).resolve().parent.parent / "runtime" / "csrc"
-APPLICATION_SOURCES = ("aotc_loader.c",)  # the application's side, not part of a model's file
+APPLICATION_SOURCES = {"aotc_loader.c"}  # the application's side, not part of a model's file
+GPU_SOURCES = {"cuda_driver.c", "device.c", "device_session.c", "device_steps.c", "graphs.c"}
 STUB_HEADERS = ("aotc_kernel.h", "blobs.h")
 VERSION_SCRIPT = "{ global: aotc_model; local: *; };\n"
 CUBINS_SECTION = ".aotc.cubins"
@@ -104,9 +105,10 @@ def _is_weights(path: Path) -> bool:
         return file.read(len(MAGIC)) == MAGIC
 
 
-def runtime_objects(tools: Toolchain) -> list[Path]:
-    """The runtime's objects for a target, compiled once and cached."""
-    sources = sorted(path for path in CSRC.glob("*.c") if path.name not in APPLICATION_SOURCES)
+def runtime_objects(tools: Toolchain, for_gpu: bool) -> list[Path]:
+    """The runtime's objects for a target, compiled once and cached; files without code for GPUs need not all of them."""
+    left_out = APPLICATION_SOURCES if for_gpu else APPLICATION_SOURCES | GPU_SOURCES
+    sources = sorted(path for path in CSRC.glob("*.c") if path.name not in left_out)
     return compile_all(tools, sources, sorted(CSRC.glob("*.h")))
 
 
@@ -155,7 +157,12 @@ def _link(parts: Parts, tools: Toolchain, work: Path, path: Path) -> Header:
             _constant("aotc_version", parts.manifest.aotc_version.encode() + b"\0"),
         ],
     )
-    objects = [*_write_kernels(parts.kernels, work), *_compile_stubs(parts.stubs, tools, work), *runtime_objects(tools), blobs]
+    objects = [
+        *_write_kernels(parts.kernels, work),
+        *_compile_stubs(parts.stubs, tools, work),
+        *runtime_objects(tools, bool(parts.cubins)),
+        blobs,
+    ]
     script = work / "exports.map"
     script.write_text(VERSION_SCRIPT)
     tools.link(objects, script, path, builtins=needs_builtins(parts.kernels))

@@ -117,3 +117,8 @@ def test_boards_have_targets() -> None:
 
 def command(*words: object) -> Result:
     return CliRunner().invoke(app, [str(word) for word in words])
+
+
+def test_only_files_with_code_for_gpus_hold_the_runtimes_part_for_them(folder: Path) -> None:
+    for device, there in (("cpu", False), ("cuda", True)):
+        assert (b"libcuda.so" in (folder / f"jetson-orin-{device}.so").read_bytes()) is there

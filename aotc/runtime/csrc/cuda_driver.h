@@ -7,6 +7,10 @@
 
 #include "error.h"
 
+/* Files without code for GPUs are linked without the sources of what is marked so. Nothing that calls it is then ever reached, but for
+ * device_open, whose callers ask whether it is there. */
+#define OPTIONAL_PART __attribute__((weak, visibility("hidden")))
+
 /* As in cuda.h, whose names and numbers are ABI. */
 typedef int CUresult;
 typedef int CUdevice;
@@ -94,6 +98,6 @@ typedef struct cuda_driver {
 aotc_status cuda_driver_open(cuda_driver *self, aotc_error *error);
 
 /* AOTC_OK for success; else a status and a message: `what` says what was tried. */
-aotc_status cuda_driver_check(const cuda_driver *self, CUresult result, const char *what, aotc_error *error);
+OPTIONAL_PART aotc_status cuda_driver_check(const cuda_driver *self, CUresult result, const char *what, aotc_error *error);
 
 #endif

@@ -24,20 +24,20 @@ typedef struct device {
 } device;
 
 /* Make the model's device if it has none yet. AOTC_UNSUPPORTED where this machine cannot run the model's CUDA kernels. */
-aotc_status device_open(aotc_model_t *model, aotc_error *error);
-void device_close(aotc_model_t *model);
+OPTIONAL_PART aotc_status device_open(aotc_model_t *model, aotc_error *error);
+OPTIONAL_PART void device_close(aotc_model_t *model);
 
 /* Make the context current for this thread, and what was current before again. Everything below runs between the two. */
-aotc_status device_enter(const device *self, aotc_error *error);
-void device_leave(const device *self);
+OPTIONAL_PART aotc_status device_enter(const device *self, aotc_error *error);
+OPTIONAL_PART void device_leave(const device *self);
 
 /* Memory of the device. `what` names it in the message. */
 aotc_status device_allocate(const device *self, uint64_t bytes, const char *what, uint64_t *address, aotc_error *error);
 void device_release(const device *self, uint64_t address);
 
 /* Memory that both see: one, mapped into the device, or one on each side. All bytes are zero on the host's. */
-aotc_status device_share(const device *self, uint64_t bytes, const char *what, shared_memory *memory, aotc_error *error);
-void device_unshare(const device *self, shared_memory *memory);
+OPTIONAL_PART aotc_status device_share(const device *self, uint64_t bytes, const char *what, shared_memory *memory, aotc_error *error);
+OPTIONAL_PART void device_unshare(const device *self, shared_memory *memory);
 
 /* ---- device_session.c ---- */
 
@@ -61,32 +61,32 @@ typedef struct device_session {
 } device_session;
 
 /* The session's part for an entry point that uses the device. `stream`: the application's, NULL for one of the session's own. */
-aotc_status device_session_open(aotc_session_t *self, void *stream, aotc_error *error);
-void device_session_close(aotc_session_t *self);
+OPTIONAL_PART aotc_status device_session_open(aotc_session_t *self, void *stream, aotc_error *error);
+OPTIONAL_PART void device_session_close(aotc_session_t *self);
 
 /* Where the GPU sees memory that the caller binds: as memory of its own, then *data becomes NULL, as memory that both see, or not. */
-void device_bind(const aotc_session_t *self, other_side *side, char **data, int32_t device_type);
+OPTIONAL_PART void device_bind(const aotc_session_t *self, other_side *side, char **data, int32_t device_type);
 
 /* The arenas that the current plan needs. */
-aotc_status device_reserve_arenas(aotc_session_t *self, aotc_error *error);
+OPTIONAL_PART aotc_status device_reserve_arenas(aotc_session_t *self, aotc_error *error);
 
 /* Memory for the current shapes and what is bound. */
-aotc_status device_prepare(aotc_session_t *self, aotc_error *error);
+OPTIONAL_PART aotc_status device_prepare(aotc_session_t *self, aotc_error *error);
 
 /* Wait until the device has done all that it was given. */
-aotc_status device_wait(aotc_session_t *self, aotc_error *error);
+OPTIONAL_PART aotc_status device_wait(aotc_session_t *self, aotc_error *error);
 
 /* The host writes what the device may still read. */
-aotc_status device_before_write(aotc_session_t *self, const plan_step *step, aotc_error *error);
+OPTIONAL_PART aotc_status device_before_write(aotc_session_t *self, const plan_step *step, aotc_error *error);
 
 /* Where the processors see a value. */
-char *device_host_address(const aotc_session_t *self, const plan_value *value);
+OPTIONAL_PART char *device_host_address(const aotc_session_t *self, const plan_value *value);
 uint64_t device_address(const aotc_session_t *self, const plan_value *value);
 
 /* ---- device_steps.c ---- */
 
 /* Run step `number`, or with it all that follow and go into one graph; *next becomes the one to go on with. */
-aotc_status device_step(aotc_session_t *self, uint32_t number, uint32_t *next, aotc_error *error);
+OPTIONAL_PART aotc_status device_step(aotc_session_t *self, uint32_t number, uint32_t *next, aotc_error *error);
 
 /* Give the stream a launch or a copy on the device. */
 aotc_status device_enqueue(aotc_session_t *self, const plan_step *step, aotc_error *error);
@@ -97,10 +97,10 @@ aotc_status graphs_open(aotc_session_t *self, aotc_error *error);
 void graphs_close(aotc_session_t *self);
 
 /* Choose the graphs for the current shapes and addresses; called when a run begins. */
-void graphs_select(aotc_session_t *self);
+OPTIONAL_PART void graphs_select(aotc_session_t *self);
 
 /* Forget those of a shape plan, or all (NULL): memory that they use is gone. */
-void graphs_forget(aotc_session_t *self, const shape_plan *plan);
+OPTIONAL_PART void graphs_forget(aotc_session_t *self, const shape_plan *plan);
 
 /* The step after the last one of the segment that begins with step `number`, if a graph ran it; else `number`. */
 aotc_status graphs_run(aotc_session_t *self, uint32_t number, uint32_t *end, aotc_error *error);

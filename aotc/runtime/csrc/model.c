@@ -159,7 +159,7 @@ aotc_status rt_model_destroy(aotc_model_t *self, aotc_error *error) {
     unsigned users = atomic_load(&self->users);
     if (users) return fail(error, AOTC_BUSY, "%u sessions or pools of the model %s are still open; destroy them first", users, self->path);
     aotc_allocator allocator = self->allocator;
-    device_close(self);
+    if (self->device) device_close(self);
     pthread_mutex_destroy(&self->device_lock);
     weights_close(&self->beside);
     allocator.release(allocator.context, self, self->bytes);

@@ -38,6 +38,8 @@ static aotc_status read_options(const aotc_model_t *model, const aotc_session_op
 /* Get the GPU ready for an entry point that uses it. Without one, its fallback runs on the host instead, where it has one. */
 static aotc_status find_device(aotc_model_t *model, const aotc_session_options *options, const plan_view **view, aotc_error *error) {
     if (!(*view)->uses_device) return AOTC_OK;
+    if (!device_open)
+        return fail(error, AOTC_INVALID_FILE, "%s: the plan uses a GPU, and the file has no code for one; build it again", model->path);
     aotc_error why = {0};
     aotc_status status = device_open(model, &why);
     if (status == AOTC_UNSUPPORTED && (*view)->record->fallback != PLAN_NO_FALLBACK) {
@@ -179,7 +181,7 @@ static void release_all(aotc_session_t *self) {
         session_release(self, self->outputs[i].owned, self->outputs[i].owned_bytes);
     for (uint32_t i = 0; i < self->view->record->buffers.count; i++) session_release(self, self->buffers[i].data, self->buffers[i].bytes);
     session_release(self, self->arena, self->arena_bytes);
-    device_session_close(self);
+    if (self->cuda) device_session_close(self);
     states_detach(self);
     aotc_model_t *model = self->model;
     aotc_allocator allocator = self->allocator;

@@ -49,7 +49,7 @@ aotc_status states_attach(aotc_session_t *self, aotc_session_t *shared, aotc_err
         return AOTC_OK;
     }
     if (plan_state_count(self->plan) == 0) return AOTC_OK;
-    bool apart = plan_cuda_kernel_count(self->plan) && device_open(self->model, NULL) == AOTC_OK; /* where the GPU sees them */
+    bool apart = plan_cuda_kernel_count(self->plan) && device_open && device_open(self->model, NULL) == AOTC_OK; /* where the GPU sees them */
     carver count = {0}, contents = {0};
     lay_out(self->plan, &count, apart ? &contents : &count);
     void *base;
