@@ -90,7 +90,7 @@ def build(model: str | Module, variant: Variant, output: Path, target: Target, j
     in_place = choose_in_place(module) if variant.in_place else {}
     kernels = compile_kernels(primitive_functions(module), target, jobs, lambda done, total, label: None, in_place)
     planned = make_plan(module, kernels, in_place)
-    package(planned if variant.planned else unplanned(planned), kernels, target, output, {}, "fp32", None)
+    package(planned if variant.planned else unplanned(planned), kernels.values(), target, output, {}, "fp32", None)
 
 
 def passed(module: Module, variant: Variant, target: Target) -> Module:

@@ -263,7 +263,7 @@ class _SessionOptions(ctypes.Structure):
         ("size", ctypes.c_uint32), ("entry_point", ctypes.c_char_p), ("num_threads", ctypes.c_uint32), ("pool", ctypes.c_void_p),
         ("parallel_for", ctypes.c_void_p), ("parallel_for_context", ctypes.c_void_p), ("allocator", ctypes.c_void_p),
         ("memory_limit", ctypes.c_uint64), ("log", ctypes.c_void_p), ("log_context", ctypes.c_void_p), ("profile", ctypes.c_uint32),
-        ("shape_plans", ctypes.c_uint32), ("share_state", ctypes.c_void_p),
+        ("shape_plans", ctypes.c_uint32), ("share_state", ctypes.c_void_p), ("cuda_stream", ctypes.c_void_p),
     ]  # fmt: skip
 
 
