@@ -12,7 +12,7 @@ from tests.runtime.build import RUNTIME, SOURCES
 
 LIBC = {
     "aligned_alloc", "bcmp", "clock_gettime", "free", "memcmp", "memcpy", "memset", "pthread_create", "pthread_join", "pthread_sigmask",
-    "sched_getaffinity", "__sched_cpucount", "sem_destroy", "sem_init", "sem_post", "sem_wait", "sigfillset", "strcmp", "strlen", "sysconf",
+    "sched_getaffinity", "sched_yield", "__sched_cpucount", "sem_destroy", "sem_init", "sem_post", "sem_wait", "sigfillset", "strcmp", "strlen", "sysconf",
     "vsnprintf", "__errno_location", "open", "fstat", "__fxstat", "mmap", "munmap", "close",
     "madvise", "dlopen", "dlsym", "getenv", "pthread_mutex_init", "pthread_mutex_lock", "pthread_mutex_unlock", "pthread_mutex_destroy",
 }  # fmt: skip
