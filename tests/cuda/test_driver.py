@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TypeAlias
 
@@ -172,10 +173,31 @@ def test_waiting_breaks_a_capture(raw: Raw) -> None:
     raw.wait()
 
 
-def test_memory_cannot_be_had_during_a_capture(raw: Raw) -> None:
-    raw.call("cuStreamBeginCapture_v2", raw.stream, 0)
-    with pytest.raises(CudaError, match="CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED"):
-        raw.call("cuMemAlloc_v2", ctypes.byref(U64()), BYTES)
+@pytest.mark.parametrize(("mode", "here", "elsewhere"), [(0, False, False), (1, False, True), (2, True, True)])
+def test_who_can_have_memory_during_a_capture(raw: Raw, mode: int, here: bool, elsewhere: bool) -> None:
+    """By the capture's mode: nobody, other threads (what the runtime asks for: sessions are made while others capture), all."""
+
+    def allocated() -> bool:
+        address = U64()
+        try:
+            raw.call("cuMemAlloc_v2", ctypes.byref(address), BYTES)
+        except CudaError as error:
+            assert "CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED" in str(error)
+            return False
+        raw.call("cuMemFree_v2", address)
+        return True
+
+    def in_another_thread() -> bool:
+        context = POINTER()
+        raw.call("cuDevicePrimaryCtxRetain", ctypes.byref(context), 0)
+        raw.call("cuCtxPushCurrent_v2", context)
+        found = allocated()
+        raw.call("cuDevicePrimaryCtxRelease_v2", 0)
+        return found
+
+    raw.call("cuStreamBeginCapture_v2", raw.stream, mode)
+    with ThreadPoolExecutor(1) as threads:
+        assert (allocated(), threads.submit(in_another_thread).result()) == (here, elsewhere)
 
 
 def test_a_failed_kernel_spoils_the_context(raw: Raw) -> None:

@@ -212,6 +212,8 @@ CUDA_FUNCTION cuStreamBeginCapture_v2(void *handle, int mode) {
   if (!handle || !stream || mode < 0 || mode > 2) return handle ? CUDA_ERROR_INVALID_VALUE : CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
   if (stream->capture) return CUDA_ERROR_ILLEGAL_STATE;
   stream->capture = std::make_shared<Graph>();
+  stream->capture->mode = mode;
+  stream->capture->thread = std::this_thread::get_id();
   stream->captures = true;
   return CUDA_SUCCESS;
 }

@@ -49,13 +49,13 @@ void copy_now_or_later(Stream &stream, void *target, const void *source, size_t 
 
 Status allocate_into(void **pointer, size_t bytes, Place place) {
   if (!pointer || !bytes) return CUDA_ERROR_INVALID_VALUE;
-  if (any_capture()) return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
+  if (capture_forbids()) return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
   *pointer = allocate(bytes, place);
   return *pointer ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
 }
 
 Status release_from(void *pointer, Place place) {
-  if (any_capture()) return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
+  if (capture_forbids()) return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
   run_all();  // the real call waits for the work that may use it
   return release(pointer, place) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
 }

@@ -65,9 +65,11 @@ void run_all() {
   for (auto &[handle, stream] : streams) run_until(*stream, stream->enqueued);
 }
 
-bool any_capture() {
-  for (auto &[handle, stream] : streams)
-    if (stream->capture) return true;
+bool capture_forbids() {
+  for (auto &[handle, stream] : streams) {
+    if (!stream->capture || stream->capture->mode == 2) continue;
+    if (stream->capture->mode == 0 || stream->capture->thread == std::this_thread::get_id()) return true;
+  }
   return false;
 }
 

@@ -5,6 +5,7 @@
 #include <functional>
 #include <memory>
 #include <set>
+#include <thread>
 #include <vector>
 
 #include "cuda_api.h"
@@ -16,6 +17,8 @@ using Operation = std::function<void()>;
 struct Graph {
   std::vector<Operation> operations;
   bool invalid = false;  // an operation was asked for that cannot be captured
+  int mode = 0;          // of the capture: 0 global, 1 of this thread, 2 relaxed
+  std::thread::id thread;
 };
 
 struct Stream {
@@ -42,7 +45,8 @@ std::set<Event *> &events();
 void enqueue(Stream &stream, Operation operation);
 void run_until(Stream &stream, size_t position);
 void run_all();
-bool any_capture();
+// Whether a capture forbids this thread what may wait for the device, such as to allocate: that is what the mode says.
+bool capture_forbids();
 void end_capture(const std::shared_ptr<Graph> &graph);
 void destroy_streams();
 
