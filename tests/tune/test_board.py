@@ -166,9 +166,9 @@ def test_nonsense_ends_at_most_the_session(sent: bytes) -> None:
     with listening() as (address, _):
         host, port = address.split(":")
         with socket.create_connection((host, int(port)), 10) as peer:
-            peer.sendall(sent)
-            peer.shutdown(socket.SHUT_WR)
-            with contextlib.suppress(ConnectionResetError):
+            with contextlib.suppress(OSError):  # the board may end the connection before it has read all
+                peer.sendall(sent)
+                peer.shutdown(socket.SHUT_WR)
                 while peer.recv(4096):
                     pass
         board = connect(address)
