@@ -44,7 +44,7 @@ def launch(program: Program, group: Group, later: set[tirx.Buffer]) -> Launch | 
         return None
     column = _Column(program, group)
     if column.lanes == 1 or not _suits(group, column.lanes):
-        column.give_up()
+        column.restore()
         return None
     inner = first.axes[-1]
     unit = Axis(tirx.Var("unit", "int32"), const(extent_of(inner.extent) // column.lanes))
@@ -54,7 +54,9 @@ def launch(program: Program, group: Group, later: set[tirx.Buffer]) -> Launch | 
         env = unravel(at, axes)
         return column.emit({**{axis.var: env[axis.var] for axis in first.axes[:-1]}, inner.var: env[unit.var] * const(column.lanes)})
 
-    return replace(threads_over(size(axes), body), written=column.written)
+    found = replace(threads_over(size(axes), body), written=column.written)
+    column.restore()
+    return found
 
 
 def _suits(group: Group, lanes: int) -> bool:
@@ -70,15 +72,18 @@ class _Column:
     def __init__(self, program: Program, group: Group) -> None:
         self.program, self.group, self.leading = program, group, group.stages[0].axes
         self.held = {stage: local_buffer(str(stage.output.dtype), VECTOR_BYTES, f"column{i}") for i, stage in enumerate(group.stages)}
-        self.inner = [stage for stage in group.stages if stage.output not in program.places]
-        for stage in self.inner:
+        self.outer = {stage: program.places[stage.output] for stage in group.stages if stage.output in program.places}
+        self.stored = {stage: self._code(stage).stored(0) for stage in self.outer}
+        self.written = tuple(place.buffer for place in self.outer.values())
+        for stage in group.stages:  # results are stored at the very end: until then they are only in the thread's vectors
             program.places[stage.output] = Place(self.held[stage], LANE, group.leading)
         self.lanes = self._lanes()
-        self.written = tuple(program.place(stage.output).buffer for stage in group.stages if stage not in self.inner)
 
-    def give_up(self) -> None:
-        for stage in self.inner:
+    def restore(self) -> None:
+        """Results that are stored lie where they did, for the launches behind this one."""
+        for stage in self.group.stages:
             del self.program.places[stage.output]
+        self.program.places.update({stage.output: place for stage, place in self.outer.items()})
 
     def _code(self, stage: Stage) -> StageCode:
         return StageCode(self.program, stage, self.group.leading)
@@ -93,7 +98,7 @@ class _Column:
             code, var = self._code(stage), stage.axes[-1].var
             found = [load for value in code.values for load in loads_of(value) if load.source not in self.held.values()]
             moving += [(load, var) for load in found if steps(load, var) != 0]
-            moving += [(code.stored(0), var)] if stage not in self.inner else []
+            moving += [(self.stored[stage], var)] if stage in self.stored else []
         lanes = min((VECTOR_BYTES // itemsize(str(load.source.dtype)) for load, _ in moving), default=1)
         while lanes > 1 and (extent % lanes or not all(aligned(load, var, lanes) for load, var in moving)):
             lanes //= 2
@@ -146,10 +151,7 @@ class _Column:
 
     def _stores(self, env: Env) -> list[tirx.Stmt]:
         stores = []
-        for stage, held in self.held.items():
-            if stage in self.inner:
-                continue
-            target = self._code(stage).stored(0)
-            place = address(target.source, substitute(target.indices[0], self._at(stage, env)))
+        for stage, target in self.stored.items():
+            held, place = self.held[stage], address(target.source, substitute(target.indices[0], self._at(stage, env)))
             stores.append(call(move(str(held.dtype), self.lanes), place, address(held, const(0))))
         return stores

@@ -63,12 +63,15 @@ def _tiled(work: Work, program: Program) -> dict[Stage, _Unit]:
     found: dict[Stage, _Unit] = {}
     for position, stage in enumerate(program.kept):
         follower = _follower(program, position)
-        for after in [follower, None] if follower is not None else [None]:
+        taken = [unit.follower for unit in found.values()]  # a sum of two products follows the first of them only
+        for after in [follower, None] if follower is not None and follower not in taken else [None]:
+            places, allocated = dict(program.places), list(program.allocated)
             problem = stage_contraction(program, stage, after)
             made = tiled.tiles(work, program, problem, f"tile{len(found)}") if problem is not None else None
             if made is not None:
                 found[stage] = _Unit(after, made)
                 break
+            program.places, program.allocated = places, allocated
     return found
 
 
