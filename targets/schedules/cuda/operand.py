@@ -14,7 +14,7 @@ from aotc.targets.schedules.cuda.elementwise import aligned, size
 from aotc.targets.schedules.cuda.launch import THREAD, address, call, itemsize, unrolled
 from aotc.targets.schedules.loops import const, known
 from aotc.targets.schedules.rewrite import IF_THEN_ELSE, substitute
-from aotc.targets.schedules.stages import Axis
+from aotc.targets.schedules.stages import Axis, loads_of
 
 Expr = Any
 Env = Mapping[tirx.Var, Expr]
@@ -142,7 +142,10 @@ class Tile:
             load, condition = plain
             valid = [*inside, *([substitute(condition, here)] if condition is not None else [])]
             wanted = tirx.all(*valid) if valid else tirx.const(True, "bool")
-            source = address(load.source, substitute(load.indices[0], here))
+            place = substitute(load.indices[0], here)
+            if loads_of(place):  # a gathered operand: the index itself is memory, which is not there outside of the tensor
+                place = tirx.if_then_else(wanted, place, const(0))
+            source = address(load.source, place)
             if self.asynchronous:
                 assert self.buffer is not None
                 return call(f"aotc_copy<{self.bytes}>", address(self.buffer, self.offset(stage, own, at)), source, wanted)
