@@ -22,13 +22,13 @@ def _info(name: str, shape: Sequence[Dim] | None, dtype: str = "float32") -> onn
 
 def _model(
     nodes: Sequence[onnx.NodeProto], inputs: Sequence[onnx.ValueInfoProto], outputs: Sequence[onnx.ValueInfoProto],
-    weights: dict[str, np.ndarray] | None = None,
+    weights: dict[str, np.ndarray] | None = None, opset: int = 17,
 ) -> onnx.ModelProto:  # fmt: skip
     for number, node in enumerate(nodes):
         node.name = f"{node.op_type.lower()}{number}"
     initializers = [numpy_helper.from_array(value, name) for name, value in (weights or {}).items()]
     graph = helper.make_graph(list(nodes), "network", list(inputs), list(outputs), initializers)
-    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9)
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset)], ir_version=9)
 
 
 def dense() -> onnx.ModelProto:
@@ -242,6 +242,41 @@ def _normal(*shape: int) -> np.ndarray:
     return np.random.default_rng(shape).standard_normal(shape).astype(np.float32)
 
 
+def resized() -> onnx.ModelProto:
+    """What a convolution and a ReLU leave, larger and smaller in all the ways that mix neighbours; each mixes what the same kernel may
+    have written, or what tables of places name."""
+    weights = {
+        "w": _rng().standard_normal((6, 3, 3, 3)).astype(np.float32) / 4,
+        "double": np.array([1, 1, 2, 2], np.float32),
+        "less": np.array([1, 1, 0.6, 0.7], np.float32),
+    }
+    kinds = {
+        "linear": ("double", {"mode": "linear"}),
+        "aligned": ("double", {"mode": "linear", "coordinate_transformation_mode": "align_corners"}),
+        "cubic": ("double", {"mode": "cubic"}),
+        "smooth": ("less", {"mode": "cubic", "antialias": 1}),
+    }
+    nodes = [helper.make_node("Conv", ["x", "w"], ["c"], pads=[1, 1, 1, 1]), helper.make_node("Relu", ["c"], ["r"])]
+    for name, (scales, attributes) in kinds.items():
+        nodes.append(helper.make_node("Resize", ["r", "", scales], [name], **attributes))
+    outputs = [_info(name, [1, 6, *((22, 18) if kinds[name][0] == "double" else (6, 6))]) for name in kinds]
+    return _model(nodes, [_info("x", [1, 3, 11, 9])], outputs, weights, opset=18)
+
+
+def two_products() -> onnx.ModelProto:
+    """A sum of two products, which may be one function."""
+    rng = _rng()
+    weights = {name: rng.standard_normal((32, 24)).astype(np.float32) for name in ("v", "w")}
+    nodes = [
+        helper.make_node("MatMul", ["x", "v"], ["a"]),
+        helper.make_node("MatMul", ["x", "w"], ["b"]),
+        helper.make_node("Tanh", ["b"], ["t"]),
+        helper.make_node("Add", ["a", "t"], ["s"]),
+        helper.make_node("Relu", ["s"], ["y"]),
+    ]
+    return _model(nodes, [_info("x", [5, 32])], [_info("y", [5, 24])], weights)
+
+
 NETWORKS: dict[str, tuple[Callable[[], onnx.ModelProto], list[Inputs]]] = {
     "dense": (dense, [{"x": _normal(4, 32)}]),
     "any_rows": (any_rows, [{"x": _normal(n, 32)} for n in (3, 3, 3, 9, 1, 9, 3)]),
@@ -255,6 +290,8 @@ NETWORKS: dict[str, tuple[Callable[[], onnx.ModelProto], list[Inputs]]] = {
         [{"x": _normal(12, 16), "count": np.array(c, np.int64)} for c in ([1, 5, 2], [12, 3, 0], [1, 1, 1])],
     ),
     "scan": (scan, [{"x": _normal(3, 129)}, {"x": -_normal(3, 129) - 40}]),
+    "resized": (resized, [{"x": _normal(1, 3, 11, 9)}]),
+    "two_products": (two_products, [{"x": _normal(5, 32)}]),
     "convolutions": (convolutions, [{"x": _normal(n, 3, 17, 15)} for n in (1, 2, 1)]),
 }
 """Networks, each with the inputs of some runs in turn."""
