@@ -26,12 +26,12 @@ from tests.zoo import classifiers, detector, efficientnet, images, minilm, ocr, 
 from tests.zoo.cache import derived
 from tests.zoo.export import export_onnx
 
-FIGURES = {"fp32": 1e-4, "fp16": 2e-2}
-"""How far results may be from ONNX Runtime's in float32: 11 bits of a half, over tens of layers."""
+FIGURES = {"fp32": 1e-4, "fp16": 2.5e-2}
+"""How far results may be from ONNX Runtime's in float32; for halves fifty roundings of 2^-11, one a layer."""
 
-AMPLIFIED = {"resnet50": 0.1}
-"""The same for halves in networks that enlarge what is rounded: with random weights ResNet-50's logits are 2.7e-5 off in float32, where
-one rounding is 6e-8, and 0.05 in halves, where it is 5e-4."""
+AMPLIFIED = {"resnet50": 0.2}
+"""The same for halves in networks that enlarge what is rounded: halves round 2^13 times as coarsely as floats, and with random weights
+ResNet-50's logits are already 2.7e-5 off in float32."""
 
 RESULT = Path(__file__).parent / "networks.json"
 

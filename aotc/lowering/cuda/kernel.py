@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from typing import Any
 
 from tvm import tirx
 from tvm_ffi.structural import structural_walk
@@ -52,22 +53,24 @@ def lower_function(function: Function, target: Target, selection: Selection | No
     program, launches = launches_of(work)
     if any(_keeps_arrays(launch) for launch in launches):
         return NotOnCuda("its loops keep arrays of several dims, for which there is no CUDA schedule")
+    used = set().union(*map(_used, launches))
+    scratch = [buffer for buffer in program.allocated if buffer in used]  # what a launch passes on in registers needs none
     inputs = len(function.params)
     operands: list[Operand] = [("input", i) for i in range(inputs)]
     operands += [("output", i) for i in range(len(program.params) - inputs)]
-    operands += [("scratch", i) for i in range(len(program.allocated))]
-    buffers = dict(zip([*program.params, *program.allocated], operands, strict=True))
+    operands += [("scratch", i) for i in range(len(scratch))]
+    buffers = dict(zip([*program.params, *scratch], operands, strict=True))
     kernels = []
     for i, launch in enumerate(launches):
         name = symbol if len(launches) == 1 else f"{symbol}_{i}"
         flops = function_flops(function) if i == len(launches) - 1 else 0
         kernels.append(_kernel(launch, buffers, scope, name, target.gpu, flops))
-    tensors = [TensorType(tuple(scope.dim(extent) for extent in buffer.shape), str(buffer.dtype)) for buffer in program.allocated]
+    tensors = [TensorType(tuple(scope.dim(extent) for extent in buffer.shape), str(buffer.dtype)) for buffer in scratch]
     return CompiledFunction(tuple(kernels), tuple(tensors), tuple(choices.offered.items()))
 
 
 def _kernel(launch: Launch, buffers: dict[tirx.Buffer, Operand], scope: DimScope, symbol: str, gpu: Gpu, flops: Dim) -> CudaKernel:
-    used = set(tirx.analysis.undefined_vars(launch.body)) | set(tirx.analysis.undefined_vars(tirx.Evaluate(launch.blocks)))
+    used = _used(launch)
     written = _written(launch)
     order = [buffer for buffer in buffers if buffer in used and buffer not in written]
     order += [buffer for buffer in buffers if buffer in used and buffer in written]
@@ -85,6 +88,11 @@ def _kernel(launch: Launch, buffers: dict[tirx.Buffer, Operand], scope: DimScope
         shared_bytes=launch.shared_bytes,
         flops=flops,
     )
+
+
+def _used(launch: Launch) -> set[Any]:
+    """Buffers and dims."""
+    return set(tirx.analysis.undefined_vars(launch.body)) | set(tirx.analysis.undefined_vars(tirx.Evaluate(launch.blocks)))
 
 
 def _compiled(source: str, symbol: str, gpu: Gpu) -> tuple[str, Cubins]:
