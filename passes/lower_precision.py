@@ -29,14 +29,6 @@ FLOATS = frozenset({
     "grid_sample", "roi_align", "roi_pool", "non_max_suppression", "top_k", "tree_ensemble", "arange", "cast", "bitcast",
     "encode", "decode", "quantise", "dequantise", "requantise", "random_bits",
 })  # fmt: skip
-"""Their results are halves whatever their operands were."""
-
-_FLOATS = """
-    exp expm1 power reciprocal rsqrt log log1p tan sinh cosh divide
-    sum prod cumsum cumprod lrn fold fourier determinant
-    lstm gru rnn scatter_elements scatter_nd deform_columns grid_sample roi_align roi_pool non_max_suppression top_k tree_ensemble
-    arange cast bitcast encode decode quantise dequantise requantise random_bits
-"""  # as words
 """Their results are floats: they reach beyond 65504, or lose what later operators need; or they count, or compute places."""
 
 LARGEST = float(np.finfo(np.float16).max)
