@@ -6,6 +6,7 @@ operations of IEEE 754, so that every machine gives the same integers.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -21,6 +22,7 @@ from aotc.ops import linear
 from aotc.ops.base import Fusion, NoAttributes, OpDef, TypeRelation, broadcast_shapes, format_shape
 from aotc.ops.conv import ConvAttributes
 from aotc.ops.elementwise import accept
+from aotc.ops.windows import pads_of
 
 QUANTISED = ("int8", "uint8", "int16", "uint16")
 FACTORS = (*QUANTISED, "int32")
@@ -33,6 +35,13 @@ class QuantiseAttributes(Attributes):
     dtype: str
     low: int = 0
     high: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class IntegerConvAttributes(ConvAttributes):
+    """``pad_value``: what the padding holds, which is x's zero point."""
+
+    pad_value: int = 0
 
 
 def limits(attrs: QuantiseAttributes) -> tuple[int, int]:
@@ -121,15 +130,30 @@ def _sum_relation(operator: OpDef) -> TypeRelation:
     return relation
 
 
+def _exact(depth: int, *factors: np.ndarray) -> list[np.ndarray]:
+    """Factors of sums of ``depth`` products, in float64 where these are exact: numpy has no fast product of integers."""
+    largest = math.prod(int(np.abs(each.astype("int64")).max(initial=0)) for each in factors)
+    wide = "float64" if depth * largest < 2**53 else "int64"
+    return [each.astype(wide) for each in factors]
+
+
 def _matmul(attrs: Any, a: np.ndarray, b: np.ndarray) -> np.ndarray:
-    """In float64 where that is exact: numpy has no fast product of integers."""
-    depth, largest = a.shape[-1], [int(np.abs(each.astype("int64")).max(initial=0)) for each in (a, b)]
-    wide = "float64" if depth * largest[0] * largest[1] < 2**53 else "int64"
-    return np.asarray(np.matmul(a.astype(wide), b.astype(wide))).astype("int64").astype("int32")
+    return np.asarray(np.matmul(*_exact(a.shape[-1], a, b))).astype("int64").astype("int32")
 
 
-def _conv(attrs: ConvAttributes, x: np.ndarray, w: np.ndarray) -> Any:
-    return conv_family.conv.reference(attrs, x.astype("int32"), w.astype("int32"))
+def _conv_relation(types: Sequence[TensorType], attrs: IntegerConvAttributes) -> Type:
+    least, greatest = (getattr(np.iinfo(types[0].dtype), end) for end in ("min", "max"))
+    if not least <= attrs.pad_value <= greatest:
+        raise InvalidModel(f"the padding cannot hold {attrs.pad_value} in {types[0]}")
+    return _sum_relation(conv_family.conv)(types, attrs)
+
+
+def _conv(attrs: IntegerConvAttributes, x: np.ndarray, w: np.ndarray) -> np.ndarray:
+    count = len(attrs.strides)
+    spatial = [(0, 0)] * 2 + [pads_of(attrs.padding, axis) for axis in range(count)]
+    padded = np.pad(x, [*spatial, *[(0, 0)] * (x.ndim - len(spatial))], constant_values=attrs.pad_value)
+    sums = conv_family.conv.reference(replace(attrs, padding=(0,) * 2 * count), *_exact(math.prod(w.shape[1:]), padded, w))
+    return np.asarray(sums).astype("int64").astype("int32")
 
 
 quantise = OpDef("quantise", _quantise_relation, _quantise, Fusion.BROADCAST, QuantiseAttributes, (2, 3))
@@ -140,7 +164,7 @@ requantise = OpDef("requantise", _requantise_relation, _requantise, Fusion.BROAD
 """saturate(round(float32(x) * scale) + zero_point) of an int32 sum."""
 integer_matmul = OpDef("integer_matmul", _sum_relation(linear.matmul), _matmul, Fusion.OUT_FUSABLE, arity=2)
 """``matmul`` of integers, each of its own dtype, summed in int32."""
-integer_conv = OpDef("integer_conv", _sum_relation(conv_family.conv), _conv, Fusion.OUT_FUSABLE, ConvAttributes, 2)
-"""``conv`` of integers over plain channels, each of its own dtype, summed in int32."""
+integer_conv = OpDef("integer_conv", _conv_relation, _conv, Fusion.OUT_FUSABLE, IntegerConvAttributes, 2)
+"""``conv`` of integers over plain channels, each of its own dtype, summed in int32. Zero points are no part of it, but for padding."""
 
 __all__ = ["dequantise", "integer_conv", "integer_matmul", "quantise", "requantise"]

@@ -99,7 +99,7 @@ def plain_conv(work: DirectWork) -> tirx.PrimFunc | None:
     def weight(group: Expr, o: Expr, c: Expr, taps: list[int]) -> Expr:
         return tirx.BufferLoad(w, [group * (int(known(w.shape[0]) or 1) // attrs.groups) + o, c, *map(const, taps)])
 
-    return _Plain(work, view, axes, attrs.groups, weight).function()
+    return _Plain(work, view, axes, attrs.groups, weight, getattr(attrs, "pad_value", 0)).function()
 
 
 def conv_transpose(work: DirectWork) -> tirx.PrimFunc | None:
@@ -133,8 +133,10 @@ def _kernel(w: tirx.Buffer, n: int) -> list[int] | None:
 class _Plain:
     """Writes the kernels."""
 
-    def __init__(self, work: DirectWork, view: Fused, axes: Sequence[Axis], groups: int, weight: Callable[..., Expr]) -> None:
-        self.view, self.weight, self.groups = view, weight, groups
+    def __init__(
+        self, work: DirectWork, view: Fused, axes: Sequence[Axis], groups: int, weight: Callable[..., Expr], pad_value: int = 0
+    ) -> None:
+        self.view, self.weight, self.groups, self.pad_value = view, weight, groups, pad_value
         self.x = view.operands[0]
         self.dtype = str(view.total.dtype)
         self.lanes = work.target.lanes(self.dtype)
@@ -213,7 +215,7 @@ class _Plain:
                 column = i - axes[-1].before
                 value = self._input(n, c, at, column)
                 fits = tirx.all(*inside, column >= 0, column < self.row.size)
-                value = tirx.if_then_else(fits, value, tirx.const(0, str(padded.dtype)))
+                value = tirx.if_then_else(fits, value, tirx.const(self.pad_value, str(padded.dtype)))
                 return tirx.BufferStore(padded, value, [n, c, *outer, i])
 
             return serial(width, element, "x")

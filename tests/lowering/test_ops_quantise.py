@@ -112,7 +112,7 @@ def _convolved(**attrs: Any) -> Any:
         n = len(attrs["strides"])
         pads = attrs["padding"]
         around = [side for axis in reversed(range(n)) for side in (pads[axis], pads[axis + n])]
-        data = torch.nn.functional.pad(torch.from_numpy(x.astype("float64")), around)
+        data = torch.nn.functional.pad(torch.from_numpy(x.astype("float64")), around, value=attrs.get("pad_value", 0))
         function = {1: torch.conv1d, 2: torch.conv2d, 3: torch.conv3d}[n]
         weight = torch.from_numpy(w.astype("float64"))
         return function(data, weight, None, attrs["strides"], 0, attrs["dilation"], attrs.get("groups", 1)).numpy().astype("int32")
@@ -128,6 +128,8 @@ def test_integer_conv() -> None:
         ((1, 12, 11, 7), (12, 1, 3, 3), {"strides": (1, 1), "padding": (1, 0, 1, 2), "dilation": (1, 1), "groups": 12}),
         ((1, 8, 11, 7), (6, 4, 3, 2), {"strides": (1, 2), "padding": (2, 0, 1, 1), "dilation": (2, 1), "groups": 2}),
         ((2, 5, 40), (7, 5, 5), {"strides": (3,), "padding": (2, 1), "dilation": (1,)}),
+        ((1, 4, 9, 8), (6, 4, 3, 3), {"strides": (1, 1), "padding": (1, 1, 1, 1), "dilation": (1, 1), "pad_value": 131}),
+        ((1, 6, 9, 8), (6, 1, 3, 3), {"strides": (2, 2), "padding": (1, 1, 0, 1), "dilation": (1, 1), "groups": 6, "pad_value": 7}),
         ((1, 2, 5, 6, 7), (3, 2, 2, 3, 3), {"strides": (1, 1, 1), "padding": (0, 1, 1, 1, 1, 1), "dilation": (1, 1, 1)}),
     ]:
         arrays = [whole("uint8", *x), whole("int8", *w, seed=2)]

@@ -1,6 +1,6 @@
 """Tensor expressions of conv (plain and channel-blocked) and conv_transpose. float16 sums in float32.
 
-Zero padding is a stage of its own, ``pad``, so that a schedule may keep it, inline it or split it off.
+Padding is a stage of its own, ``pad``, so that a schedule may keep it, inline it or split it off.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from aotc.lowering.ops.common import Expr, Expression, Scope, accumulator, cast,
 from aotc.lowering.ops.linear import summed
 
 
-def zero_padded(x: te.Tensor, first: int, before: Sequence[int], after: Sequence[int]) -> te.Tensor:
-    """``x`` with zeros around the axes from ``first`` on; ``x`` itself where there are none."""
+def padded(x: te.Tensor, first: int, before: Sequence[int], after: Sequence[int], value: int = 0) -> te.Tensor:
+    """``x`` with ``value`` around the axes from ``first`` on; ``x`` itself where there is no padding."""
     if not any(before) and not any(after):
         return x
     axes = range(first, first + len(before))
@@ -33,7 +33,7 @@ def zero_padded(x: te.Tensor, first: int, before: Sequence[int], after: Sequence
                 inside.append(i[axis] >= int_constant(low))
             if high:
                 inside.append(i[axis] < x.shape[axis] + int_constant(low))
-        return tirx.if_then_else(tirx.all(*inside), x(*at), constant(0, str(x.dtype)))
+        return tirx.if_then_else(tirx.all(*inside), x(*at), constant(value, str(x.dtype)))
 
     return common.compute(shape, body, "pad")
 
@@ -49,11 +49,11 @@ def _taps(extents: Sequence[Expr]) -> list[te.IterVar]:
 def _conv(attrs: Any, inputs: list[te.Tensor], results: list[TensorType], scope: Scope) -> list[te.Tensor]:
     x, w = inputs
     n = len(attrs.strides)
-    padded = zero_padded(x, 2, attrs.padding[:n], attrs.padding[n:])
+    x = padded(x, 2, attrs.padding[:n], attrs.padding[n:], getattr(attrs, "pad_value", 0))
     shape = common.extents(scope, results[0].shape)
     if attrs.channel_block:
         build = _blocked_depthwise if attrs.groups > 1 else _blocked
-        return build(attrs, padded, w, shape, results[0].dtype)
+        return build(attrs, x, w, shape, results[0].dtype)
     wide = accumulator(results[0].dtype)
     per_group_in, per_group_out = w.shape[1], int(results[0].shape[1]) // attrs.groups  # type: ignore[arg-type]
     c = te.reduce_axis((0, per_group_in), "c")
@@ -64,7 +64,7 @@ def _conv(attrs: Any, inputs: list[te.Tensor], results: list[TensorType], scope:
         channel = c.var
         if attrs.groups > 1:
             channel = tirx.floordiv(i[1], int_constant(per_group_out)) * per_group_in + c.var
-        return cast(padded(i[0], channel, *at), wide) * cast(w(i[1], c.var, *[t.var for t in taps]), wide)
+        return cast(x(i[0], channel, *at), wide) * cast(w(i[1], c.var, *[t.var for t in taps]), wide)
 
     return summed(shape, body, [c, *taps], results[0].dtype, "conv")
 

@@ -12,7 +12,7 @@ from tvm import te, tirx
 from aotc.ir.types import TensorType
 from aotc.lowering.ops import common
 from aotc.lowering.ops.common import Expr, Expression, Scope, constant, int_constant
-from aotc.lowering.ops.conv import zero_padded
+from aotc.lowering.ops.conv import padded
 from aotc.ops.winograd import INPUT_TRANSFORMS, OUTPUT_TRANSFORMS
 
 NEAR, FAR = math.sqrt(0.5), math.sqrt(2.0)
@@ -65,7 +65,7 @@ def _winograd(attrs: Any, inputs: list[te.Tensor], results: list[TensorType], sc
     batch, blocks, rows, columns, block = shape
     down, across = (tirx.floordiv(extent + int_constant(tile - 1), m) for extent in (rows, columns))
     spare = [tile - 1 + pad for pad in attrs.padding[2:]]
-    padded = zero_padded(x, 2, attrs.padding[:2], spare)
+    data = padded(x, 2, attrs.padding[:2], spare)
     to_input = _matrix(INPUT_TRANSFORMS[tile], dtype, "input_transform")
     to_output = _matrix(OUTPUT_TRANSFORMS[tile], dtype, "output_transform")
 
@@ -75,9 +75,9 @@ def _winograd(attrs: Any, inputs: list[te.Tensor], results: list[TensorType], sc
 
     n, c, b = x.shape[0], x.shape[1], x.shape[4]
     rows_done = summed(
-        [n, c, down, wide, padded.shape[3], b],
+        [n, c, down, wide, data.shape[3], b],
         wide,
-        lambda k, n, c, t, i, w, v: to_input(i, k) * padded(n, c, t * m + k, w, v),
+        lambda k, n, c, t, i, w, v: to_input(i, k) * data(n, c, t * m + k, w, v),
         "winograd_rows",
     )
     transformed = summed(

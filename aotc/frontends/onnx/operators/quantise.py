@@ -168,11 +168,8 @@ def convolution(node: Node, x: Expr, w: Expr, x_zero: Expr | None, w_zero: Expr 
     if zero is None and x_zero is not None:
         x = centred(node, x, scalar(node, x_zero) if is_single(node, x_zero) else along(node, x_zero, rank, 1))
     x, padding = padded(node, x, kernel, strides, dilation, zero or 0)
-    if zero and any(padding):
-        before, after = ((0, 0, *padding[: rank - 2]), (0, 0, *padding[rank - 2 :]))
-        x, padding = node.call(ops.pad, x, before=before, after=after, value=zero), (0,) * len(padding)
-    groups = node.integer("group", 1)
-    y = node.call(ops.integer_conv, x, w, strides=strides, padding=padding, dilation=dilation, groups=groups)
+    attrs = {"strides": strides, "padding": padding, "dilation": dilation, "groups": node.integer("group", 1)}
+    y = node.call(ops.integer_conv, x, w, pad_value=zero or 0, **attrs)
     if not zero:
         return y
     sums = node.call(ops.sum_, cast(node, w, "int32"), axes=tuple(range(1, rank)), keepdims=False)
