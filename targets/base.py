@@ -25,7 +25,8 @@ class Gpu:
 
     ``sm`` are the compute capabilities that a file gets machine code for (87 for sm_87); capabilities are those that all of them have.
     ``cuda`` is the CUDA release whose driver runs the file. ``shared_bytes`` is the shared memory that a block can ask for,
-    ``registers`` how many 32-bit registers it may use. ``memory_gbs`` (GB/s) and ``clock_ghz`` are rough figures, from which times are
+    ``registers`` how many 32-bit registers it may use. ``ptx``: files hold PTX for the oldest of ``sm`` as well, of which a driver makes
+    code for newer GPUs. ``memory_gbs`` (GB/s) and ``clock_ghz`` are rough figures, from which times are
     estimated; ``multiprocessors`` is how many blocks run side by side at least.
     """
 
@@ -36,6 +37,7 @@ class Gpu:
     registers: int
     memory_gbs: float
     clock_ghz: float
+    ptx: bool = False
 
     @property
     def tensor_types(self) -> frozenset[str]:
@@ -113,6 +115,16 @@ class Target:
         return self.has("neon")
 
     @property
+    def adds_byte_products(self) -> bool:
+        """Whether one instruction adds four products of bytes to a sum of 32 bits."""
+        return self.has("avx512vnni") or self.has("avxvnni") or self.has("dotprod")
+
+    @property
+    def byte_factor(self) -> str:
+        """The dtype of bytes that the machine multiplies by signed ones: x86's dot product has one factor without a sign."""
+        return "int8" if self.has("neon") else "uint8"
+
+    @property
     def outruns_memory(self) -> bool:
         """Whether multiplying is so fast that weights have to be asked for ahead of their use."""
         return self.vector_bits >= 256
@@ -142,6 +154,13 @@ def with_sm(target: Target, sm: tuple[int, ...]) -> Target:
         known = ", ".join(map(str, COMPUTE_CAPABILITIES))
         raise InvalidOption(f"there is no GPU of compute capability {unknown[0]}: expected some of {known}")
     return replace(target, gpu=replace(target.gpu, sm=tuple(sorted(set(sm)))))
+
+
+def with_ptx(target: Target) -> Target:
+    """The target with PTX beside its GPU's machine code. Raises InvalidOption where it has no GPU."""
+    if target.gpu is None:
+        raise InvalidOption(f"the target {target.name} has no GPU that PTX could be for; name a Jetson, or leave it out")
+    return replace(target, gpu=replace(target.gpu, ptx=True))
 
 
 def without_gpu(target: Target) -> Target:

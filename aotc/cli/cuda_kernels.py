@@ -23,7 +23,7 @@ def kernel_facts(model: PackagedModel, plan: ExecutionPlan) -> list[dict[str, An
     found, codes = [], model.cubins(plan)
     steps = [step for entry in plan.entry_points for step in entry.steps if step.kind.name == "LAUNCH"]
     for number, kernel in enumerate(plan.cuda_kernels):
-        for cubin in kernel.cubins:
+        for cubin in (number for number in kernel.cubins if not plan.cubins[number].ptx):
             taken = next(each for each in figures(codes[cubin]) if each.symbol == kernel.symbol)
             threads = kernel.block[0] * kernel.block[1] * kernel.block[2]
             found.append(

@@ -44,7 +44,8 @@ class CudaKernel:
     """CUDA code of ``__global__ void symbol(T *x operands, int32_t x dims)``, launched as ``grid`` blocks of ``block`` threads.
 
     ``source`` is the CUDA C of one translation unit that holds this kernel alone; ``cubins`` are what it became, by compute
-    capability (87 for sm_87). ``shared_bytes`` are dynamic shared memory. The last ``outputs`` operands are written.
+    capability (87 for sm_87), and ``ptx`` what a driver makes code from for newer GPUs than its own, also by compute capability; it ends
+    with a zero byte. ``shared_bytes`` are dynamic shared memory. The last ``outputs`` operands are written.
     """
 
     symbol: str
@@ -57,6 +58,7 @@ class CudaKernel:
     dims: tuple[Dim, ...] = ()
     shared_bytes: int = 0
     flops: Dim = 0
+    ptx: tuple[int, bytes] | None = None
 
 
 @dataclass(frozen=True, slots=True)

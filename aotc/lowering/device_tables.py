@@ -21,7 +21,7 @@ class CudaTables:
     """Kernels by symbol, and their code by content. ``blobs`` lie one after the other, each aligned."""
 
     kernels: dict[str, plan.CudaKernel] = field(default_factory=dict)
-    cubins: dict[tuple[int, bytes], int] = field(default_factory=dict)
+    cubins: dict[tuple[int, bytes, bool], int] = field(default_factory=dict)
     records: list[plan.Cubin] = field(default_factory=list)
     size: int = 0
 
@@ -30,24 +30,26 @@ class CudaTables:
         if kernel.symbol not in self.kernels:
             for sm, code in kernel.cubins:
                 _check(kernel.symbol, sm, code)
-            cubins = tuple(self._cubin(sm, code) for sm, code in kernel.cubins)
+            cubins = tuple(self._cubin(sm, code, ptx=False) for sm, code in kernel.cubins)
+            if kernel.ptx:
+                cubins += (self._cubin(*kernel.ptx, ptx=True),)
             self.kernels[kernel.symbol] = plan.CudaKernel(
                 kernel.symbol, len(kernel.operands), len(kernel.dims), kernel.block, kernel.shared_bytes, cubins
             )
         return list(self.kernels).index(kernel.symbol)
 
-    def _cubin(self, sm: int, code: bytes) -> int:
-        if (sm, code) not in self.cubins:
+    def _cubin(self, sm: int, code: bytes, *, ptx: bool) -> int:
+        if (sm, code, ptx) not in self.cubins:
             offset = memory.align(self.size)
-            self.cubins[sm, code] = len(self.records)
-            self.records.append(plan.Cubin(sm, offset, len(code)))
+            self.cubins[sm, code, ptx] = len(self.records)
+            self.records.append(plan.Cubin(sm, offset, len(code), ptx))
             self.size = offset + len(code)
-        return self.cubins[sm, code]
+        return self.cubins[sm, code, ptx]
 
     def blob(self) -> bytes:
         """All cubins at their offsets."""
         data = bytearray(self.size)
-        for (_, code), number in self.cubins.items():
+        for (_, code, _), number in self.cubins.items():
             offset = self.records[number].offset
             data[offset : offset + len(code)] = code
         return bytes(data)

@@ -120,7 +120,7 @@ def _blocked_conv_flops(attrs: Any, weight: TensorType, result: TensorType) -> D
     return 2 * product((result.shape[0], attrs.out_channels, *result.shape[2:-1], *taps))
 
 
-_REDUCTIONS = ("sum", "mean", "prod", "max", "min", "all", "any", "argmax", "argmin", "softmax", "log_softmax")
+_REDUCTIONS = ("sum", "integer_sum", "mean", "prod", "max", "min", "all", "any", "argmax", "argmin", "softmax", "log_softmax")
 
 
 def _static_size(tensor: TensorType) -> int:
@@ -130,11 +130,20 @@ def _static_size(tensor: TensorType) -> int:
 @lru_cache(maxsize=1)
 def source_digest() -> str:
     """A digest of the sources that object code depends on, and of TVM's version."""
-    digest = hashlib.sha256(importlib.metadata.version("apache-tvm").encode())
+    digest = hashlib.sha256(_tvm_version().encode())
     for package in (aotc.lowering, aotc.targets):
         for path in _sources(package.__path__):
             digest.update(path.name.encode() + b"\0" + path.read_bytes() + b"\0")
     return digest.hexdigest()
+
+
+def _tvm_version() -> str:
+    """TVM's, and where it is not installed that which aotc asks for: code that a cache holds serves there, too."""
+    try:
+        return importlib.metadata.version("apache-tvm")
+    except importlib.metadata.PackageNotFoundError:
+        needed = importlib.metadata.requires("aotc") or []
+        return next(each.partition("==")[2] for each in needed if each.startswith("apache-tvm=="))
 
 
 def _sources(folders: Sequence[str]) -> list[Path]:

@@ -61,7 +61,8 @@ def encode(function: CompiledFunction) -> bytes:
 def _blobs(kernel: CompiledKernel | CudaKernel) -> list[bytes]:
     if isinstance(kernel, CompiledKernel):
         return [kernel.object_code]
-    return [kernel.source.encode(), *(code for _, code in kernel.cubins)]
+    ptx = [kernel.ptx[1]] if kernel.ptx else []
+    return [kernel.source.encode(), *(code for _, code in kernel.cubins), *ptx]
 
 
 def _kernel_to_json(kernel: CompiledKernel | CudaKernel) -> dict[str, Any]:
@@ -76,7 +77,8 @@ def _kernel_to_json(kernel: CompiledKernel | CudaKernel) -> dict[str, Any]:
     if isinstance(kernel, CompiledKernel):
         return {**common, "tasks": dim_to_json(kernel.tasks), "round": kernel.round}
     grid = [dim_to_json(dim) for dim in kernel.grid]
-    return {**common, "sm": [sm for sm, _ in kernel.cubins], "grid": grid, "block": kernel.block, "shared": kernel.shared_bytes}
+    told = {**common, "sm": [sm for sm, _ in kernel.cubins], "grid": grid, "block": kernel.block, "shared": kernel.shared_bytes}
+    return {**told, "ptx": kernel.ptx[0]} if kernel.ptx else told
 
 
 def _kernel_from_json(entry: dict[str, Any], blobs: list[bytes]) -> CompiledKernel | CudaKernel:
@@ -86,9 +88,11 @@ def _kernel_from_json(entry: dict[str, Any], blobs: list[bytes]) -> CompiledKern
         tasks = dim_from_json(entry["tasks"])
         return CompiledKernel(entry["symbol"], blobs[0], operands, entry["outputs"], dims, tasks, flops, entry["round"])
     grid: Any = tuple(dim_from_json(dim) for dim in entry["grid"])
-    cubins = tuple(zip(entry["sm"], blobs[1:], strict=True))
+    cubins = tuple(zip(entry["sm"], blobs[1:]))
+    ptx = (entry["ptx"], blobs[-1]) if "ptx" in entry else None
     return CudaKernel(
-        entry["symbol"], blobs[0].decode(), cubins, operands, entry["outputs"], grid, tuple(entry["block"]), dims, entry["shared"], flops
+        entry["symbol"], blobs[0].decode(), cubins, operands, entry["outputs"], grid, tuple(entry["block"]), dims, entry["shared"], flops,
+        ptx,
     )  # fmt: skip
 
 

@@ -182,7 +182,7 @@ class Kernel:
 @dataclass(frozen=True, slots=True)
 class CudaKernel:
     """The CUDA function ``symbol(T *x buffers, int32_t x dims)`` for blocks of ``block`` threads with ``shared_bytes`` of dynamic
-    shared memory. ``cubins``: where its code stands in ``ExecutionPlan.cubins``, once for each compute capability."""
+    shared memory. ``cubins``: where its code stands in ``ExecutionPlan.cubins``, once for each compute capability, PTX last."""
 
     symbol: str
     buffers: int
@@ -194,11 +194,13 @@ class CudaKernel:
 
 @dataclass(frozen=True, slots=True)
 class Cubin:
-    """Code for one compute capability (87 for sm_87): ``size`` bytes from ``offset`` in the cubins' blob."""
+    """Code for one compute capability (87 for sm_87): ``size`` bytes from ``offset`` in the cubins' blob. ``ptx``: it is PTX, of which
+    the driver makes code for that compute capability and all above, when it has no other."""
 
     sm: int
     offset: int
     size: int
+    ptx: bool = False
 
 
 @dataclass(frozen=True, slots=True)

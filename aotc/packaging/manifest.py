@@ -118,7 +118,7 @@ def make_manifest(
         metadata=dict(metadata or {}),
         external_weights=weights.size > WEIGHTS_INSIDE,
         model_digest=model_digest,
-        sm=tuple(sorted({cubin.sm for cubin in plan.cubins})),
+        sm=tuple(sorted({cubin.sm for cubin in plan.cubins if not cubin.ptx})),
     )
 
 

@@ -63,7 +63,7 @@ def _compile(function: Function, target: Target) -> CompiledFunction:
     operands = operands_of(function)
     tasks = tasks_of(node, operands.inputs, what)
     body = _unit(node, operands, path, threads, what)
-    known = (body, gpu.sm, nvrtc.nvrtc_version(gpu), operands.dims, operands.numbers, tasks, operands.outputs, threads, source_digest())
+    known = (body, gpu.sm, gpu.ptx, nvrtc.nvrtc_version(gpu), operands.dims, operands.numbers, tasks, operands.outputs, threads, source_digest())
     key = hashlib.sha256(repr(known).encode()).hexdigest()
     if (found := kernel_cache.load(key)) is not None:
         return found
@@ -71,10 +71,11 @@ def _compile(function: Function, target: Target) -> CompiledFunction:
     source = body.replace("@SYMBOL@", symbol)
     try:
         cubins = tuple((sm, nvrtc.cubin(source, symbol, sm, gpu.cuda)) for sm in gpu.sm)
+        ptx = nvrtc.ptx(source, symbol, gpu)
     except BuildError as error:
         raise BuildError(f"{what}: {error}") from error
     kernel = CudaKernel(
-        symbol, source, cubins, operands.roles, len(operands.outputs), (tasks, 1, 1), (threads, 1, 1), operands.dims, 0, operands.outputs[0].size
+        symbol, source, cubins, operands.roles, len(operands.outputs), (tasks, 1, 1), (threads, 1, 1), operands.dims, 0, operands.outputs[0].size, ptx
     )  # fmt: skip
     compiled = CompiledFunction((kernel,))
     kernel_cache.store(key, compiled)

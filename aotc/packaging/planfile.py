@@ -87,7 +87,7 @@ def write_plan(plan: ExecutionPlan) -> bytes:
         tables.add("kernels", tables.string(kernel.symbol), kernel.buffers, kernel.dims, 0)
     for launched in plan.cuda_kernels:
         tables.add("cuda_kernels", *_cuda_kernel(tables, launched))
-    tables.add_range("cubins", [(cubin.sm, 0, cubin.offset, cubin.size) for cubin in plan.cubins])
+    tables.add_range("cubins", [(cubin.sm, cubin.ptx, cubin.offset, cubin.size) for cubin in plan.cubins])
     tables.add_range("devices", [(plan.device_weights,)] if plan.cuda_kernels else [])
     tables.add_range("states", [_state(tables, state) for state in plan.states])
     entries = [_EntryWriter(tables, entry).write() for entry in plan.entry_points]
@@ -278,7 +278,7 @@ class _Reader:
             CudaKernel(self._string(symbol), buffers, dims, (x, y, z), shared, tuple(self._indices(first, count)))
             for symbol, buffers, dims, x, y, z, shared, first, count, _ in self.tables["cuda_kernels"]
         )
-        cubins = tuple(Cubin(sm, offset, size) for sm, _, offset, size in self.tables["cubins"])
+        cubins = tuple(Cubin(sm, offset, size, bool(ptx)) for sm, ptx, offset, size in self.tables["cubins"])
         weights = sum(size for (size,) in self.tables["devices"])
         entries = tuple(self._entry(record) for record in self.tables["entries"])
         return ExecutionPlan(entries, kernels, states, launched, cubins, weights)

@@ -42,13 +42,14 @@ def driver() -> Path:
 
 
 def build(source: str, cubin: bytes, folder: Path, *, checked: bool = True) -> Path:
-    """The library that the driver opens for ``cubin``, made from ``source``: the CUDA C of one translation unit.
+    """The library that the driver opens for ``cubin``, or PTX, made from ``source``: the CUDA C of one translation unit.
 
     Raises RuntimeError with the compiler's words. Several processes may build into one folder.
     """
     library = compile_kernels(source, architecture(cubin), checked=checked)
     folder.mkdir(parents=True, exist_ok=True)
-    target = folder / f"{hashlib.sha256(cubin).hexdigest()}.so"
+    content = cubin.rstrip(b"\0") if is_ptx(cubin) else cubin
+    target = folder / f"{hashlib.sha256(content).hexdigest()}.so"
     with tempfile.TemporaryDirectory(dir=folder) as work:
         link = Path(work) / "link"
         link.symlink_to(library)
@@ -101,9 +102,15 @@ def granule(source: str) -> int:
 
 
 def architecture(cubin: bytes) -> int:
-    """The compute capability of a cubin, from its ELF header: 87 for sm_87."""
+    """The compute capability of a cubin, from its ELF header, or of PTX: 87 for sm_87."""
+    if is_ptx(cubin):
+        return int(cubin.partition(b"\n.target sm_")[2].partition(b"\n")[0].partition(b",")[0])
     flags = int.from_bytes(cubin[48:52], "little")
     return flags >> (8 if cubin[8] >= 8 else 0) & 0xFF  # CUDA 13 has moved it, with a new ABI version
+
+
+def is_ptx(code: bytes) -> bool:
+    return code.startswith(b"//")
 
 
 def empty_cubin(sm: int, text: bytes = b"") -> bytes:

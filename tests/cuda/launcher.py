@@ -61,6 +61,17 @@ class Device:
         function.restype = ctypes.c_char_p
         return function().decode()
 
+    def name(self) -> str:
+        text = ctypes.create_string_buffer(256)
+        self.call("cuDeviceGetName", text, len(text), 0)
+        return text.value.decode()
+
+    def driver_version(self) -> str:
+        """The CUDA release of the driver: 12.6."""
+        version = ctypes.c_int()
+        self.call("cuDriverGetVersion", ctypes.byref(version))
+        return f"{version.value // 1000}.{version.value % 1000 // 10}"
+
     def attribute(self, number: int) -> int:
         value = ctypes.c_int()
         self.call("cuDeviceGetAttribute", ctypes.byref(value), number, 0)

@@ -59,11 +59,12 @@ def outcome(case: ShapeCase, made: CompiledFunction | str, orders: tuple[str, ..
                 except CudaError as error:
                     return f"{order}: {error}"
             if wrong(results, want):
-                return f"{order}: {_distance(results, want)}"
+                return f"{order}: {distance_text(results, want)}"
     return ""
 
 
-def _distance(results: list[np.ndarray], want: list[np.ndarray]) -> str:
+def distance_text(results: list[np.ndarray], want: list[np.ndarray]) -> str:
+    """How far results are from the right ones."""
     worst = [float(np.abs(a.astype(np.float64) - b.astype(np.float64)).max(initial=0)) for a, b in zip(results, want, strict=True)]
     return f"off by {', '.join(f'{value:.3g}' for value in worst)}"
 

@@ -30,8 +30,8 @@ def software_gpu(kernels: Sequence[CudaKernel], folder: Path, *, checked: bool =
     """Within it sessions find the software driver with code for ``kernels``. ``settings``: ``device="discrete"``, ``sm="72"``,
     ``order="reverse"``, ``memory="1000000"``."""
     for kernel in kernels:
-        for _, cubin in kernel.cubins:
-            host_code.build(kernel.source, cubin, folder, checked=checked)
+        for _, code in (*kernel.cubins, *([kernel.ptx] if kernel.ptx else [])):
+            host_code.build(kernel.source, code, folder, checked=checked)
     variables = {f"AOTC_SOFTWARE_CUDA_{name.upper()}": value for name, value in settings.items()}
     with mock.patch.dict(os.environ, {"AOTC_LIBCUDA": str(host_code.driver()), "AOTC_SOFTWARE_CUDA": str(folder), **variables}):
         yield

@@ -84,6 +84,14 @@ def toolkit(cubin: bytes) -> tuple[int, int]:
     return int(told[1]), int(told[2])
 
 
+def ptx_isa(text: bytes) -> tuple[int, int]:
+    """The version of PTX. Raises InvalidModel for anything else."""
+    told = re.search(rb"^\.version (\d+)\.(\d+)", text, re.MULTILINE)
+    if told is None:
+        raise InvalidModel("this is no PTX: expected a line .version")
+    return int(told[1]), int(told[2])
+
+
 def figures(cubin: bytes) -> list[KernelFigures]:
     """The kernels of a cubin, in the order of its symbols."""
     architecture(cubin)

@@ -76,6 +76,7 @@ def _kernel(launch: Launch, buffers: dict[tirx.Buffer, Operand], scope: DimScope
     order += [buffer for buffer in buffers if buffer in used and buffer in written]
     dims = [(var, dim) for var, dim in zip(scope.vars, scope.dims, strict=True) if var in used]
     source, cubins = _compiled(cuda_source(launch, order, [var for var, _ in dims], symbol, gpu), symbol, gpu)
+    ptx = nvrtc.ptx(source, symbol, gpu)
     return CudaKernel(
         symbol=symbol,
         source=source,
@@ -87,6 +88,7 @@ def _kernel(launch: Launch, buffers: dict[tirx.Buffer, Operand], scope: DimScope
         dims=tuple(dim for _, dim in dims),
         shared_bytes=launch.shared_bytes,
         flops=flops,
+        ptx=ptx,
     )
 
 

@@ -9,7 +9,7 @@ from functools import cache
 from pathlib import Path
 
 from aotc.errors import BuildError
-from aotc.targets.base import Gpu
+from aotc.targets.base import CUDA_PTX, Gpu
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,6 +26,11 @@ class Release:
     @property
     def major(self) -> int:
         return int(self.version.partition(".")[0])
+
+    @property
+    def ptx_isa(self) -> tuple[int, int]:
+        major, minor = self.version.split(".")
+        return CUDA_PTX[int(major), int(minor)]
 
 
 RELEASES = (
@@ -56,7 +61,19 @@ def cubin(source: str, symbol: str, sm: int, cuda: tuple[int, int]) -> bytes:
     return compile_source(source, symbol, f"sm_{sm}", release_for(sm, cuda))
 
 
-def compile_source(source: str, symbol: str, arch: str, release: Release) -> bytes:
+def ptx(source: str, symbol: str, gpu: Gpu) -> tuple[int, bytes] | None:
+    """PTX for the oldest compute capability of a GPU that wants it, ending with a zero byte as drivers ask for; else ``None``.
+
+    Raises BuildError as ``cubin`` does.
+    """
+    if not gpu.ptx:
+        return None
+    sm = min(gpu.sm)
+    return sm, compile_source(source, symbol, f"compute_{sm}", release_for(sm, gpu.cuda), "PTX")
+
+
+def compile_source(source: str, symbol: str, arch: str, release: Release, kind: str = "CUBIN") -> bytes:
+    """``kind``: what NVRTC is to give, ``CUBIN`` or ``PTX``."""
     nvrtc = _load(release)
     program = ctypes.c_void_p()
     nvrtc.nvrtcCreateProgram(ctypes.byref(program), source.encode(), f"{symbol}.cu".encode(), 0, None, None)
@@ -66,7 +83,7 @@ def compile_source(source: str, symbol: str, arch: str, release: Release) -> byt
         if nvrtc.nvrtcCompileProgram(program, len(options), argv):
             log = "\n".join(_text(nvrtc, program, "ProgramLog").splitlines()[:_LOG_LINES])
             raise BuildError(f"NVRTC {release.version} fails on the kernel {symbol} for {arch}: {log}")
-        return _bytes(nvrtc, program, "CUBIN")
+        return _bytes(nvrtc, program, kind)
     finally:
         nvrtc.nvrtcDestroyProgram(ctypes.byref(program))
 
@@ -88,16 +105,34 @@ def _bytes(nvrtc: ctypes.CDLL, program: ctypes.c_void_p, what: str) -> bytes:
     return buffer.raw
 
 
-@cache
-def _load(release: Release) -> ctypes.CDLL:
+def check_compilers(gpu: Gpu) -> None:
+    """Raises BuildError where the wheel of an NVRTC that makes code for the GPU is not installed, or where PTX is wanted and the GPU's
+    driver does not read what that NVRTC writes."""
+    for sm in gpu.sm:
+        _library(release_for(sm, gpu.cuda))
+    written = release_for(min(gpu.sm), gpu.cuda)
+    if gpu.ptx and (isa := written.ptx_isa) > gpu.ptx_isa:
+        raise BuildError(
+            f"NVRTC {written.version} writes PTX {isa[0]}.{isa[1]}, and the driver of CUDA {gpu.cuda[0]}.{gpu.cuda[1]} reads PTX up to "
+            f"{gpu.ptx_isa[0]}.{gpu.ptx_isa[1]}: build without --ptx; the machine code for sm_{', sm_'.join(map(str, gpu.sm))} needs none"
+        )
+
+
+def _library(release: Release) -> Path:
     spec = importlib.util.find_spec("nvidia")
     folders = [Path(folder) for folder in (spec.submodule_search_locations if spec else None) or ()]
     path = next((folder / release.library for folder in folders if (folder / release.library).is_file()), None)
     if path is None:
         raise BuildError(
             f"CUDA kernels for this target need NVRTC {release.version}, which is not installed: "
-            f"pip install '{release.wheel}' (or aotc[{release.extra}])"
+            f"pip install '{release.wheel}' (or aotc[{release.extra}]), or build with --device cpu for the CPU alone"
         )
+    return path
+
+
+@cache
+def _load(release: Release) -> ctypes.CDLL:
+    path = _library(release)
     for builtins in sorted(path.parent.glob(f"libnvrtc-builtins.so.{release.version}*")):
         ctypes.CDLL(str(builtins))  # NVRTC looks for it in the system's folders alone
     return ctypes.CDLL(str(path))

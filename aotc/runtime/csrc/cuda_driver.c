@@ -50,3 +50,15 @@ aotc_status cuda_driver_check(const cuda_driver *self, CUresult result, const ch
         return fail(error, AOTC_OUT_OF_MEMORY, "%s: the GPU is out of memory (%s); free memory or use smaller inputs", what, name);
     return fail(error, AOTC_DEVICE_FAILED, "%s: the CUDA driver says %s (%d, %s)", what, name, (int)result, text);
 }
+
+aotc_status nvtx_open(nvtx_ranges *self, aotc_error *error) {
+    const char *wanted = getenv("AOTC_NVTX");
+    *self = (nvtx_ranges){0};
+    if (!wanted || !*wanted || strcmp(wanted, "0") == 0) return AOTC_OK;
+    const char *name = strcmp(wanted, "1") == 0 ? "libnvToolsExt.so.1" : wanted;
+    void *library = dlopen(name, RTLD_NOW | RTLD_LOCAL);
+    if (library && !find(library, "nvtxRangePushA", &self->push) && !find(library, "nvtxRangePop", &self->pop)) return AOTC_OK;
+    return fail(error, AOTC_UNSUPPORTED,
+                "AOTC_NVTX asks for ranges and %s cannot be loaded or has none; name the path of NVIDIA's libnvToolsExt.so.1, or unset it",
+                name);
+}

@@ -94,6 +94,15 @@ typedef struct cuda_driver {
     CUresult (*graph_instantiate)(CUgraphExec *, CUgraph, unsigned long long); /* NULL before CUDA 11.4, as on JetPack 4 */
 } cuda_driver;
 
+/* NVTX: ranges of the host's time by name, which NVIDIA's profilers show and draw above what the GPU did in them. */
+typedef struct nvtx_ranges {
+    int (*push)(const char *name); /* NULL: nobody asked for ranges */
+    int (*pop)(void);
+} nvtx_ranges;
+
+/* Open the library of ranges that AOTC_NVTX asks for: 1 for libnvToolsExt.so.1, or its path. AOTC_UNSUPPORTED where it cannot be. */
+OPTIONAL_PART aotc_status nvtx_open(nvtx_ranges *self, aotc_error *error);
+
 /* Open the driver. AOTC_UNSUPPORTED, saying what to do, where there is none or one without some function. */
 aotc_status cuda_driver_open(cuda_driver *self, aotc_error *error);
 

@@ -58,19 +58,25 @@ void device_unshare(const device *self, shared_memory *memory) {
 
 /* ---- Opening ---- */
 
-/* The device's cubin of a kernel: code runs on the compute capability that it was made for and no other on Jetson. */
+/* The device's cubin of a kernel: code runs on the compute capability that it was made for and no other on Jetson. Where there is none,
+ * PTX of an older one, of which the driver makes code. */
 static int64_t cubin_for(const plan *plan, const plan_cuda_kernel *kernel, uint32_t sm) {
+    int64_t found = -1;
     for (uint32_t i = 0; i < kernel->cubins.count; i++) {
         uint32_t number = plan->indices[kernel->cubins.first + i];
-        if (plan->cubins[number].sm == sm) return number;
+        const plan_cubin *cubin = &plan->cubins[number];
+        if (cubin->sm == sm && !cubin->ptx) return number;
+        if (cubin->sm <= sm && cubin->ptx) found = number;
     }
-    return -1;
+    return found;
 }
 
 static aotc_status wrong_device(const device *self, const plan *plan, const plan_cuda_kernel *kernel, aotc_error *error) {
     text has = {0};
-    for (uint32_t i = 0; i < kernel->cubins.count; i++)
-        text_add(&has, i ? ", sm_%u" : "sm_%u", (unsigned)plan->cubins[plan->indices[kernel->cubins.first + i]].sm);
+    for (uint32_t i = 0; i < kernel->cubins.count; i++) {
+        const plan_cubin *cubin = &plan->cubins[plan->indices[kernel->cubins.first + i]];
+        text_add(&has, "%ssm_%u%s", i ? ", " : "", (unsigned)cubin->sm, cubin->ptx ? " and newer" : "");
+    }
     return fail(error, AOTC_UNSUPPORTED,
                 "the GPU here, %s, is sm_%u and the model was built for %s; build it for this board, or with --sm %u beside the others",
                 self->name, (unsigned)self->sm, has.data, (unsigned)self->sm);
@@ -183,6 +189,7 @@ static aotc_status make(aotc_model_t *model, device **made, aotc_error *error) {
     self->allocator = model->allocator;
     self->bytes = count.used;
     status = cuda_driver_open(&self->driver, error);
+    if (!status) status = nvtx_open(&self->ranges, error);
     if (!status) status = find_device(self, error);
     if (!status) status = check(self, self->driver.context_retain(&self->context, self->number), "getting the GPU's context", error);
     if (!status) status = load(self, model, error);

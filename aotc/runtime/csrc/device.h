@@ -14,6 +14,7 @@ typedef struct device {
     bool mapped;       /* host memory that it can see without copies is as good as its own, and coherent */
     uint32_t sm;       /* compute capability: 87 for 8.7 */
     char name[64];
+    nvtx_ranges ranges;
     uint64_t weights; /* the device's copy of the first bytes of the weights */
     uint64_t weights_bytes;
     uint32_t module_count;

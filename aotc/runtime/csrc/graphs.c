@@ -80,7 +80,8 @@ aotc_status graphs_open(aotc_session_t *self, aotc_error *error) {
     graphs *made = lay_out(self->view, segment_count, &memory);
     find_segments(self->view, made->segments);
     made->bytes = count.used;
-    made->off = segment_count == 0 || !self->cuda->device->driver.graph_instantiate;
+    /* A graph is one launch, of which a profiler could not tell whose ranges it is. */
+    made->off = segment_count == 0 || !self->cuda->device->driver.graph_instantiate || self->cuda->device->ranges.push;
     self->cuda->graphs = made;
     return AOTC_OK;
 }

@@ -94,7 +94,7 @@ typedef struct plan_cuda_kernel {
 
 typedef struct plan_cubin {
     uint32_t sm; /* 87: compute capability 8.7 */
-    uint32_t reserved;
+    uint32_t ptx; /* 1: PTX for that and all above */
     int64_t offset, size; /* bytes, in the cubins' blob */
 } plan_cubin;
 

@@ -132,9 +132,12 @@ aotc_status steps_run(aotc_session_t *self, aotc_error *error) {
     const plan_view *view = self->view;
     for (uint32_t i = 0; i < view->record->symbols.count; i++)
         if (view->symbols[i].input == PLAN_NO_INPUT) self->current->symbols[i] = view->symbols[i].lower;
+    const nvtx_ranges *ranges = self->cuda && self->cuda->device->ranges.push ? &self->cuda->device->ranges : NULL;
     uint64_t before = self->profile ? now_ns() : 0;
     for (uint32_t at = 0, next; at < view->record->steps.count; at = next) {
+        if (ranges) ranges->push(plan_string(self->plan, view->steps[at].source));
         aotc_status status = run_step(self, at, &next, error);
+        if (ranges) ranges->pop();
         if (status) return status;
         if (next <= at && atomic_load_explicit(&self->cancelled, memory_order_relaxed)) return cancelled(self, &view->steps[at], error);
         if (!self->profile) continue;

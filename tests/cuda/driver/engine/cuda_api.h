@@ -13,6 +13,8 @@
   X(CUDA_ERROR_INVALID_IMAGE, 200, "device kernel image is invalid")                     \
   X(CUDA_ERROR_INVALID_CONTEXT, 201, "invalid device context")                           \
   X(CUDA_ERROR_NO_BINARY_FOR_GPU, 209, "no kernel image is available for execution on the device") \
+  X(CUDA_ERROR_INVALID_PTX, 218, "a PTX JIT compilation failed")                         \
+  X(CUDA_ERROR_UNSUPPORTED_PTX_VERSION, 222, "the provided PTX was compiled with an unsupported toolchain.") \
   X(CUDA_ERROR_FILE_NOT_FOUND, 301, "file not found")                                    \
   X(CUDA_ERROR_INVALID_HANDLE, 400, "invalid resource handle")                           \
   X(CUDA_ERROR_NOT_FOUND, 500, "named symbol not found")                                 \

@@ -55,9 +55,31 @@ unsigned shared_bytes(const Module &record) {
   return total;
 }
 
-Status open_library(const Cubin &cubin, LoadedModule &module) {
+// What the driver of a release reads (PTX ISA, release notes): 85 for 8.5.
+int newest_ptx() {
+  const int version = driver_version();
+  return version >= 13000 ? 90 : version >= 12060 ? 85 : version >= 11080 ? 78 : version >= 11040 ? 74 : 65;
+}
+
+// PTX is for its compute capability and newer ones, and begins with `.version 8.5` and `.target sm_87`.
+Status check_ptx(const char *text) {
+  const char *version = std::strstr(text, "\n.version "), *target = std::strstr(text, "\n.target sm_");
+  int major = 0, minor = 0, sm = 0;
+  if (!version || std::sscanf(version, "\n.version %d.%d", &major, &minor) != 2) return CUDA_ERROR_INVALID_PTX;
+  if (!target || std::sscanf(target, "\n.target sm_%d", &sm) != 1) return CUDA_ERROR_INVALID_PTX;
+  if (major * 10 + minor > newest_ptx()) return CUDA_ERROR_UNSUPPORTED_PTX_VERSION;
+  return sm > device_sm() ? CUDA_ERROR_NO_BINARY_FOR_GPU : CUDA_SUCCESS;
+}
+
+Status check_cubin(Cubin &cubin) {
+  std::memcpy(&cubin.header, cubin.image, sizeof cubin.header);
+  if (cubin.header.e_machine != MACHINE_CUDA) return CUDA_ERROR_INVALID_IMAGE;
+  return cubin.sm() == device_sm() ? CUDA_SUCCESS : CUDA_ERROR_NO_BINARY_FOR_GPU;
+}
+
+Status open_library(const unsigned char *image, size_t bytes, LoadedModule &module) {
   const char *folder = std::getenv("AOTC_SOFTWARE_CUDA");
-  const std::string path = (folder ? std::string(folder) + "/" : "") + sha256(cubin.image, cubin.bytes()) + ".so";
+  const std::string path = (folder ? std::string(folder) + "/" : "") + sha256(image, bytes) + ".so";
   module.library = folder ? dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL) : nullptr;
   if (!module.library) {
     std::fprintf(stderr, "software CUDA: %s\n", folder ? dlerror() : "AOTC_SOFTWARE_CUDA does not name the folder of host code");
@@ -71,17 +93,16 @@ Status open_library(const Cubin &cubin, LoadedModule &module) {
 
 Status load_module(const void *image, LoadedModule *&result) {
   Cubin cubin{static_cast<const unsigned char *>(image), {}};
-  if (std::memcmp(image, ELFMAG, SELFMAG) != 0) return CUDA_ERROR_INVALID_IMAGE;
-  std::memcpy(&cubin.header, image, sizeof cubin.header);
-  if (cubin.header.e_machine != MACHINE_CUDA) return CUDA_ERROR_INVALID_IMAGE;
-  if (cubin.sm() != device_sm()) return CUDA_ERROR_NO_BINARY_FOR_GPU;
+  const bool ptx = std::memcmp(image, "//", 2) == 0;
+  if (!ptx && std::memcmp(image, ELFMAG, SELFMAG) != 0) return CUDA_ERROR_INVALID_IMAGE;
+  if (Status status = ptx ? check_ptx(static_cast<const char *>(image)) : check_cubin(cubin)) return status;
   auto module = std::make_unique<LoadedModule>();
-  if (Status status = open_library(cubin, *module)) return status;
+  if (Status status = open_library(cubin.image, ptx ? std::strlen(static_cast<const char *>(image)) : cubin.bytes(), *module)) return status;
   const unsigned shared = shared_bytes(*module->record);
   for (unsigned i = 0; i < module->record->kernel_count; ++i) {
     const Kernel &kernel = module->record->kernels[i];
     const unsigned limit = static_cast<unsigned>(device_attribute(MAX_SHARED_MEMORY_PER_BLOCK));
-    module->functions[kernel.name] = {module.get(), &kernel, cubin.registers(kernel.name), shared, limit > shared ? limit - shared : 0};
+    module->functions[kernel.name] = {module.get(), &kernel, ptx ? 0 : cubin.registers(kernel.name), shared, limit > shared ? limit - shared : 0};
   }
   result = *modules.insert(module.release()).first;
   return CUDA_SUCCESS;
