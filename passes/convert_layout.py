@@ -321,6 +321,7 @@ SPATIAL: dict[str, Callable[[Call, Blocked], Blocked | Expr | None]] = {
     "avg_pool": _pool,
     "mean": _reduction,
     "sum": _reduction,
+    "integer_sum": _reduction,
     "max": _reduction,
     "min": _reduction,
     "resize": _resize,

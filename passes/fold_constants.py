@@ -11,7 +11,7 @@ from aotc.errors import InvalidModel
 from aotc.ir.expr import Call, Constant, Expr, Function, If, Module, Parameter, Tuple
 from aotc.ir.symbols import is_planned
 from aotc.ir.types import TupleType, flatten
-from aotc.ir.visitor import rewrite_module, substitute
+from aotc.ir.visitor import all_functions, calls_of, rewrite_module, substitute
 from aotc.ops.base import OpDef
 from aotc.ops.interpret import evaluate_call
 from aotc.passes.options import Options
@@ -25,13 +25,20 @@ FROM_NOTHING = 1 << 10  # and of operators without arguments (full, arange), whi
 def fold_constants(module: Module, options: Options) -> Module:
     """Calls over constants become constants, over weights new weights; an ``If`` on a constant becomes its branch.
 
-    A result larger than its operands together (a broadcast, a one-hot) is folded only where it is small.
+    A result larger than its operands together (a broadcast, a one-hot) is folded only where it is small. Weights of networks
+    whose activations are quantised stay integers for ``raise_integers``, which folds those that it has no use for.
     """
     weights = Weights(module)
-    return rewrite_module(module, lambda node: _fold(node, weights))
+    quantised = "raise_integers" not in options.skip and any(calls_of(each.body, ("quantise",)) for each in all_functions(module))
+    return rewrite_module(module, lambda node: None if quantised and _is_dequantised(node) else fold(node, weights))
 
 
-def _fold(node: Expr, weights: Weights) -> Expr | None:
+def _is_dequantised(node: Expr) -> bool:
+    return isinstance(node, Call) and node.op.name == "dequantise"
+
+
+def fold(node: Expr, weights: Weights) -> Expr | None:
+    """What becomes of ``node`` where it depends on constants alone; else ``None``."""
     if isinstance(node, If):
         return _chosen_branch(node)
     if is_planned(node):

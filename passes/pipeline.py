@@ -32,6 +32,7 @@ from aotc.passes.merge_products import merge_products
 from aotc.passes.number_iterations import number_iterations
 from aotc.passes.options import Options, Pick, first, options_for
 from aotc.passes.pack_weights import pack_weights
+from aotc.passes.raise_integers import raise_integers
 from aotc.passes.scale_weights import scale_weights
 from aotc.passes.simplify_algebra import simplify_algebra
 from aotc.passes.sink_constants import sink_constants
@@ -69,6 +70,8 @@ PIPELINE: tuple[Pass, ...] = (
     merge_products,
     # Last of the clean stage: only now are the projections of multi-output operators settled.
     eliminate_dead,
+    # Behind all that knows operators by their float form; before precision is lowered, since it decides what is float at all.
+    raise_integers,
     # The graph is clean, so an operator's operands say what it is; layouts come after, since a block's width depends on the type.
     lower_precision,
     # Layouts change types, so all that reads axes (norms, algebra) is done. Packing follows: dense layers keep plain x.
@@ -90,7 +93,7 @@ PIPELINE: tuple[Pass, ...] = (
 CPU_ONLY = frozenset({"choose_winograd", "pack_weights"})
 """Passes whose operators and layouts are for the kernels of CPUs."""
 
-CLEAN = PIPELINE[: PIPELINE.index(lower_precision)]
+CLEAN = PIPELINE[: PIPELINE.index(raise_integers)]
 """The passes that leave a network's numbers and layouts as its author has them."""
 
 REQUIRED = frozenset({"number_iterations", "fuse_operators"})

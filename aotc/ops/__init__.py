@@ -34,6 +34,8 @@ from aotc.ops.pool import max_pool_with_indices as max_pool_with_indices
 from aotc.ops.quantise import dequantise as dequantise
 from aotc.ops.quantise import integer_conv as integer_conv
 from aotc.ops.quantise import integer_matmul as integer_matmul
+from aotc.ops.quantise import integer_sum as integer_sum
+from aotc.ops.quantise import look_up as look_up
 from aotc.ops.quantise import quantise as quantise
 from aotc.ops.quantise import requantise as requantise
 from aotc.ops.random import random_bits as random_bits

@@ -18,13 +18,15 @@ from aotc.ir.dims import Dim
 from aotc.ir.expr import Attributes
 from aotc.ir.types import FLOATS, INTEGERS, TensorType, Type
 from aotc.ops import conv as conv_family
-from aotc.ops import linear
+from aotc.ops import linear, reduce
 from aotc.ops.base import Fusion, NoAttributes, OpDef, TypeRelation, broadcast_shapes, format_shape
 from aotc.ops.conv import ConvAttributes
 from aotc.ops.elementwise import accept
+from aotc.ops.reduce import ReduceAttributes
 from aotc.ops.windows import pads_of
 
 QUANTISED = ("int8", "uint8", "int16", "uint16")
+BYTES = ("int8", "uint8")
 FACTORS = (*QUANTISED, "int32")
 
 
@@ -156,6 +158,24 @@ def _conv(attrs: IntegerConvAttributes, x: np.ndarray, w: np.ndarray) -> np.ndar
     return np.asarray(sums).astype("int64").astype("int32")
 
 
+def _integer_sum_relation(types: Sequence[TensorType], attrs: ReduceAttributes) -> Type:
+    if not attrs.axes:
+        raise InvalidModel("sums along at least one axis")
+    return _sum_relation(reduce.sum_)(types, attrs)
+
+
+def _integer_sum(attrs: ReduceAttributes, x: np.ndarray) -> np.ndarray:
+    return np.asarray(x.sum(axis=tuple(attrs.axes), keepdims=attrs.keepdims, dtype="int64")).astype("int32")
+
+
+def _look_up_relation(types: Sequence[TensorType], attrs: Any) -> TensorType:
+    x, table = types
+    accept(x, BYTES)
+    if table.shape != (256,):
+        raise InvalidModel(f"takes a table of 256 elements, not {table}")
+    return TensorType(x.shape, table.dtype, x.device)
+
+
 quantise = OpDef("quantise", _quantise_relation, _quantise, Fusion.BROADCAST, QuantiseAttributes, (2, 3))
 """saturate(round(x / scale) + zero_point). In float16 the quotient is rounded to float16 first."""
 dequantise = OpDef("dequantise", _dequantise_relation, _dequantise, Fusion.BROADCAST, NoAttributes, (2, 3))
@@ -166,5 +186,9 @@ integer_matmul = OpDef("integer_matmul", _sum_relation(linear.matmul), _matmul, 
 """``matmul`` of integers, each of its own dtype, summed in int32."""
 integer_conv = OpDef("integer_conv", _conv_relation, _conv, Fusion.OUT_FUSABLE, IntegerConvAttributes, 2)
 """``conv`` of integers over plain channels, each of its own dtype, summed in int32. Zero points are no part of it, but for padding."""
+integer_sum = OpDef("integer_sum", _integer_sum_relation, _integer_sum, Fusion.REDUCTION, ReduceAttributes)
+"""``sum`` of integers in int32."""
+look_up = OpDef("look_up", _look_up_relation, lambda attrs, x, table: table[x.view("uint8")], Fusion.ELEMENTWISE, arity=2)
+"""For each byte of x the element of table[256] at its place, bytes counted as uint8: -1 is the last."""
 
-__all__ = ["dequantise", "integer_conv", "integer_matmul", "quantise", "requantise"]
+__all__ = ["dequantise", "integer_conv", "integer_matmul", "integer_sum", "look_up", "quantise", "requantise"]

@@ -135,3 +135,25 @@ def test_integer_conv() -> None:
         arrays = [whole("uint8", *x), whole("int8", *w, seed=2)]
         cases.append(Case(ops.integer_conv, arrays, attrs, expected=_convolved(**attrs)))
     check(cases)
+
+
+def test_integer_sum() -> None:
+    cases = [
+        Case(ops.integer_sum, [whole(dtype, 2, 40, 7, 5)], {"axes": axes, "keepdims": keep}, expected=_summed(axes, keep))
+        for dtype in ("int8", "uint8")
+        for axes, keep in (((2, 3), True), ((1,), False), ((3,), True))
+    ]
+    check(cases)
+
+
+def _summed(axes: tuple[int, ...], keep: bool) -> Any:
+    return lambda x: x.astype("int64").sum(axis=axes, keepdims=keep).astype("int32")
+
+
+def test_look_up() -> None:
+    table = whole("uint8", 256, seed=3)
+    cases = [
+        Case(ops.look_up, [whole("uint8", 3, 100), table], expected=lambda x, t: t[x]),
+        Case(ops.look_up, [whole("int8", 3, 100), table.astype("int8")], expected=lambda x, t: t[x.astype("int64") % 256]),
+    ]
+    check(cases)

@@ -7,7 +7,7 @@ from typing import Any
 from tvm import te, tirx
 
 from aotc.ir.types import TensorType
-from aotc.lowering.ops import common, conv, linear
+from aotc.lowering.ops import common, conv, linear, reduce
 from aotc.lowering.ops.common import Expr, Expression, Scope, cast, constant, dtype_of
 from aotc.ops.quantise import limits
 
@@ -57,11 +57,22 @@ def _dequantise(attrs: Any, inputs: list[te.Tensor], results: list[TensorType], 
     return [common.compute(common.extents(scope, results[0].shape), body, "dequantise")]
 
 
+def _look_up(attrs: Any, inputs: list[te.Tensor], results: list[TensorType], scope: Scope) -> list[te.Tensor]:
+    x, table = inputs
+
+    def body(*i: Expr) -> Expr:
+        return table(cast(x(*i), "int32") & constant(255, "int32"))
+
+    return [common.compute(common.extents(scope, results[0].shape), body, "look_up")]
+
+
 EXPRESSIONS: dict[str, Expression] = {
     "quantise": _quantise,
     "dequantise": _dequantise,
     "requantise": _requantise,
     "integer_matmul": linear.EXPRESSIONS["matmul"],
     "integer_conv": conv.EXPRESSIONS["conv"],
+    "integer_sum": reduce.EXPRESSIONS["sum"],
+    "look_up": _look_up,
 }
-"""The sums are those of matmul and conv: the results' dtype, int32, is what they multiply and add in."""
+"""The sums are those of matmul, conv and sum: the results' dtype, int32, is what they multiply and add in."""
