@@ -5,6 +5,7 @@ from __future__ import annotations
 from types import ModuleType
 
 from aotc.ops import attention as attention_family
+from aotc.ops import byte_products as byte_family
 from aotc.ops import conv as conv_family
 from aotc.ops import elementwise, index, linear, norm, pool, random, recurrent, reduce, sampling, select, shape, signal, small, tree
 from aotc.ops import fold as fold_family
@@ -14,6 +15,7 @@ from aotc.ops import winograd as winograd_family
 from aotc.ops.attention import attention as attention
 from aotc.ops.base import Fusion as Fusion
 from aotc.ops.base import OpDef as OpDef
+from aotc.ops.byte_products import *  # noqa: F403
 from aotc.ops.conv import conv as conv
 from aotc.ops.conv import conv_transpose as conv_transpose
 from aotc.ops.elementwise import *  # noqa: F403
@@ -67,6 +69,7 @@ ALL: dict[str, OpDef] = _join(
     elementwise,
     small,
     quantise_family,
+    byte_family,
     linear,
     attention_family,
     conv_family,

@@ -6,7 +6,7 @@ applies. ``DIRECT`` lists kernels written as TIR, tried before all of these.
 
 from __future__ import annotations
 
-from aotc.targets.schedules import attention, conv, generic, matmul, plain_conv, recurrent, winograd
+from aotc.targets.schedules import attention, byte_conv, conv, generic, matmul, plain_conv, recurrent, winograd
 from aotc.targets.schedules.base import Direct, DirectWork, Rule, Work
 
 RULES: dict[str, tuple[Rule, ...]] = {}
@@ -19,6 +19,7 @@ DIRECT: dict[str, tuple[Direct, ...]] = {
     **plain_conv.DIRECT,
     **recurrent.DIRECT,
     **winograd.DIRECT,
+    **byte_conv.DIRECT,
     "conv": (*conv.DIRECT["conv"], *plain_conv.DIRECT["conv"]),
     "integer_matmul": matmul.DIRECT["matmul"],
     "integer_conv": plain_conv.DIRECT["conv"],

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from aotc.lowering.ops import (
     attention,
+    byte_products,
     conv,
     elementwise,
     fold,
@@ -30,6 +31,7 @@ FAMILIES = (
     elementwise,
     small,
     quantise,
+    byte_products,
     linear,
     attention,
     conv,

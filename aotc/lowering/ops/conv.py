@@ -38,11 +38,11 @@ def padded(x: te.Tensor, first: int, before: Sequence[int], after: Sequence[int]
     return common.compute(shape, body, "pad")
 
 
-def _positions(outer: Sequence[Expr], taps: Sequence[te.IterVar], strides: Sequence[int], dilation: Sequence[int]) -> list[Expr]:
+def positions(outer: Sequence[Expr], taps: Sequence[te.IterVar], strides: Sequence[int], dilation: Sequence[int]) -> list[Expr]:
     return [o * int_constant(s) + t.var * int_constant(d) for o, t, s, d in zip(outer, taps, strides, dilation, strict=True)]
 
 
-def _taps(extents: Sequence[Expr]) -> list[te.IterVar]:
+def tap_axes(extents: Sequence[Expr]) -> list[te.IterVar]:
     return [te.reduce_axis((0, extent), f"k{axis}") for axis, extent in enumerate(extents)]
 
 
@@ -57,10 +57,10 @@ def _conv(attrs: Any, inputs: list[te.Tensor], results: list[TensorType], scope:
     wide = accumulator(results[0].dtype)
     per_group_in, per_group_out = w.shape[1], int(results[0].shape[1]) // attrs.groups  # type: ignore[arg-type]
     c = te.reduce_axis((0, per_group_in), "c")
-    taps = _taps(w.shape[2:])
+    taps = tap_axes(w.shape[2:])
 
     def body(*i: Expr) -> Expr:
-        at = _positions(i[2:], taps, attrs.strides, attrs.dilation)
+        at = positions(i[2:], taps, attrs.strides, attrs.dilation)
         channel = c.var
         if attrs.groups > 1:
             channel = tirx.floordiv(i[1], int_constant(per_group_out)) * per_group_in + c.var
@@ -73,11 +73,11 @@ def _blocked(attrs: Any, x: te.Tensor, w: te.Tensor, shape: tuple[Expr, ...], dt
     """x[N, C/b_in, *S, b_in], w[O/b/m, C/b_in, *k, b_in, m*b]."""
     wide = accumulator(dtype)
     c_outer, c_inner = te.reduce_axis((0, w.shape[1]), "c0"), te.reduce_axis((0, w.shape[-2]), "c1")
-    taps = _taps(w.shape[2:-2])
+    taps = tap_axes(w.shape[2:-2])
     panel = int(w.shape[-1]) // attrs.channel_block
 
     def body(*i: Expr) -> Expr:
-        at = _positions(i[2:-1], taps, attrs.strides, attrs.dilation)
+        at = positions(i[2:-1], taps, attrs.strides, attrs.dilation)
         which, lane = i[1], i[-1]
         if panel > 1:
             which = tirx.floordiv(i[1], int_constant(panel))
@@ -91,10 +91,10 @@ def _blocked(attrs: Any, x: te.Tensor, w: te.Tensor, shape: tuple[Expr, ...], dt
 def _blocked_depthwise(attrs: Any, x: te.Tensor, w: te.Tensor, shape: tuple[Expr, ...], dtype: str) -> list[te.Tensor]:
     """x[N, C/b, *S, b], w[C/b, *k, b]."""
     wide = accumulator(dtype)
-    taps = _taps(w.shape[1:-1])
+    taps = tap_axes(w.shape[1:-1])
 
     def body(*i: Expr) -> Expr:
-        at = _positions(i[2:-1], taps, attrs.strides, attrs.dilation)
+        at = positions(i[2:-1], taps, attrs.strides, attrs.dilation)
         return cast(x(i[0], i[1], *at, i[-1]), wide) * cast(w(i[1], *[t.var for t in taps], i[-1]), wide)
 
     return summed(shape, body, taps, dtype, "depthwise_conv")
@@ -108,7 +108,7 @@ def _conv_transpose(attrs: Any, inputs: list[te.Tensor], results: list[TensorTyp
     per_group_out = w.shape[1]
     per_group_in = int(w.shape[0]) // attrs.groups
     c = te.reduce_axis((0, per_group_in), "c")
-    taps = _taps(w.shape[2:])
+    taps = tap_axes(w.shape[2:])
 
     def body(*i: Expr) -> Expr:
         at, inside = [], []

@@ -1,0 +1,116 @@
+"""Convolutions of bytes over blocked channels, with forbidden memory around all arrays, exact against torch in float64."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import pytest
+import torch
+
+from aotc import ops, targets
+from aotc.ir.expr import Function
+from aotc.lowering.kernel import lower_function
+from aotc.passes.byte_layout import blocked_bytes, conv_weight
+from aotc.targets import Target
+from tests.lowering.harness import Runner, function_of, var
+
+HOST = targets.get("host")
+
+
+@dataclass(frozen=True)
+class Shape:
+    """Channels, outputs, the size of the picture and the window, strides, begins and ends of padding, dilation; of inputs the
+    channels that stand together, of weights the blocks."""
+
+    channels: int
+    outputs: int
+    size: tuple[int, ...]
+    kernel: tuple[int, ...]
+    strides: tuple[int, ...] = (1, 1)
+    padding: tuple[int, ...] = (0, 0, 0, 0)
+    dilation: tuple[int, ...] = (1, 1)
+    block: int = 16
+    panel: int = 1
+    batch: int = 1
+
+
+SHAPES = {
+    "3x3": Shape(32, 48, (9, 11), (3, 3), padding=(1, 1, 1, 1)),
+    "long row": Shape(16, 16, (2, 61), (3, 3), padding=(1, 1, 1, 1)),
+    "pointwise": Shape(48, 64, (7, 7), (1, 1), panel=4, batch=2),
+    "pointwise, many pixels": Shape(16, 32, (40, 31), (1, 1), panel=2),
+    "strided pointwise": Shape(16, 16, (9, 9), (1, 1), strides=(2, 3)),
+    "strided": Shape(16, 64, (14, 15), (3, 3), strides=(2, 2), padding=(1, 1, 1, 1), panel=4),
+    "dilated": Shape(16, 16, (12, 13), (3, 3), padding=(2, 2, 2, 2), dilation=(2, 2)),
+    "asymmetric padding": Shape(16, 16, (6, 7), (3, 4), strides=(1, 2), padding=(0, 2, 1, 0)),
+    "first layer": Shape(3, 32, (30, 31), (7, 7), strides=(2, 2), padding=(3, 3, 3, 3), block=4),
+    "first layer, one pixel": Shape(3, 16, (1, 1), (1, 1), block=4),
+    "eight channels": Shape(7, 16, (5, 6), (3, 3), padding=(1, 1, 1, 1), block=8),
+    "filling": Shape(24, 40, (5, 6), (3, 3), padding=(1, 1, 1, 1)),
+    "little filling": Shape(19, 3, (4, 9), (1, 1)),
+    "one pixel": Shape(16, 16, (1, 1), (3, 3), padding=(1, 1, 1, 1)),
+    "padding beyond the kernel": Shape(16, 16, (2, 2), (2, 2), padding=(3, 3, 3, 3)),
+    "large kernel": Shape(16, 16, (5, 20), (1, 15), padding=(0, 7, 0, 7)),
+    "1d": Shape(16, 32, (33,), (5,), (2,), (2, 1), (1,)),
+    "3d": Shape(16, 16, (4, 5, 6), (3, 2, 3), (1, 2, 1), (1, 0, 1, 1, 1, 1), (1, 1, 1)),
+}
+
+
+def convolved(x: np.ndarray, w: np.ndarray, shape: Shape, pad_value: int, groups: int = 1) -> np.ndarray:
+    n = len(shape.size)
+    ends = [pad for axis in reversed(range(n)) for pad in (shape.padding[axis], shape.padding[n + axis])]
+    image = torch.nn.functional.pad(torch.from_numpy(x.astype("float64")), ends, value=pad_value)
+    conv = (torch.nn.functional.conv1d, torch.nn.functional.conv2d, torch.nn.functional.conv3d)[n - 1]
+    return conv(image, torch.from_numpy(w.astype("float64")), None, shape.strides, 0, shape.dilation, groups).numpy().astype("int64")
+
+
+def requantised(sums: np.ndarray, bias: np.ndarray, scale: np.ndarray, zero: int, dtype: str) -> np.ndarray:
+    each = (-1, *[1] * (sums.ndim - 2))
+    real = (sums + bias.reshape(each)).astype("float32") * scale.reshape(each)
+    info = np.iinfo(dtype)
+    return np.clip(np.rint(real).astype("int64") + zero, info.min, info.max).astype(dtype)
+
+
+def case(shape: Shape, target: Target, seed: int = 0) -> tuple[Function, list[np.ndarray], np.ndarray]:
+    """A convolution with bias and requantisation, its arrays and its result, of extreme bytes among others."""
+    rng, dtype = np.random.default_rng(seed), target.byte_factor
+    info = np.iinfo(dtype)
+    x = rng.integers(info.min, info.max + 1, (shape.batch, shape.channels, *shape.size)).astype(dtype)
+    x[rng.random(x.shape) < 0.3] = info.min if rng.random() < 0.5 else info.max
+    w = rng.integers(-127, 128, (shape.outputs, shape.channels, *shape.kernel)).astype("int8")
+    w[rng.random(w.shape) < 0.3] = -127
+    bias = rng.integers(-100000, 100000, shape.outputs).astype("int32")
+    scale = (rng.random(shape.outputs) * 0.002).astype("float32")
+    pad, zero = int(info.max) - 7, 3
+    wanted = requantised(convolved(x, w, shape, pad), bias, scale, zero, dtype)
+    unit = 4 if target.adds_byte_products else 2
+    weights = conv_weight(w, shape.block, unit, shape.panel)
+    each = (1, -1, *[1] * len(shape.size))
+    arrays = [blocked_bytes(x, shape.block), weights, blocked_bytes(bias.reshape(each), 16), blocked_bytes(scale.reshape(each), 16)]
+    params = [var(name, str(array.dtype), *array.shape) for name, array in zip("xwbs", arrays, strict=True)]
+    conv = ops.byte_conv(
+        *params[:2],
+        strides=shape.strides,
+        padding=shape.padding,
+        dilation=shape.dilation,
+        out_channels=shape.outputs,
+        in_channels=shape.channels,
+        pad_value=pad,
+    )
+    from aotc.ir.expr import Constant
+
+    body = ops.requantise(ops.add(conv, params[2]), params[3], Constant(np.asarray(zero, dtype)), dtype=dtype)
+    return function_of(body, *params), arrays, wanted
+
+
+def unblocked(y: np.ndarray, channels: int) -> np.ndarray:
+    moved = np.moveaxis(y, -1, 2)
+    return moved.reshape(moved.shape[0], -1, *moved.shape[3:])[:, :channels]
+
+
+@pytest.mark.parametrize("name", SHAPES)
+def test_exact(name: str) -> None:
+    function, arrays, wanted = case(SHAPES[name], HOST)
+    (result,) = Runner(function, lower_function(function, HOST))(*arrays)
+    assert np.array_equal(unblocked(result, wanted.shape[1]), wanted)
