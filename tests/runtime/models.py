@@ -7,16 +7,15 @@ import struct
 
 from aotc.ir.dims import Dim, symbol
 from aotc.lowering.plan import Buffer, EntryPoint, ExecutionPlan, Kernel, Step, StepKind, Storage, Symbol, TensorSpec, Value
+from tests.runtime.kernels import BIAS_RELU, F32, SCALE
 from tests.runtime.models_control import CONTROL_MODELS
 from tests.runtime.models_cuda import CUDA_MODELS
 
-SCALE, BIAS_RELU = Kernel("k_scale", 3, 1), Kernel("k_bias_relu", 3, 1)
 ROW_SUM, TWICE = Kernel("k_row_sum", 2, 2), Kernel("k_twice", 3, 1)
 FAIL, WAIT, NOT = Kernel("k_fail_negative", 2, 0), Kernel("k_wait", 2, 0), Kernel("k_not", 3, 1)
 FILL, CHECK, MIX = Kernel("k_fill", 1, 2), Kernel("k_check", 2, 2), Kernel("k_mix", 2, 1)
 RELAY = Kernel("k_relay", 2, 1)
 
-F32 = "float32"
 WEIGHTS = struct.pack("<16f", *(0.5 * j - 1 for j in range(8)), *(j - 3.0 for j in range(8)))  # w and b, which is at byte 64 below
 PADDED_WEIGHTS = WEIGHTS[:32] + bytes(32) + WEIGHTS[32:]
 

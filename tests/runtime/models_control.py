@@ -17,11 +17,10 @@ from aotc.lowering.plan import (
     TensorSpec,
     Value,
 )
+from tests.runtime.kernels import BIAS_RELU, F32, I32, I64, SCALE
 
 MORE, COLLATZ = Kernel("k_more", 2, 0), Kernel("k_collatz", 2, 0)
 POSITIVE, ACCUMULATE = Kernel("k_positive", 3, 1), Kernel("k_accumulate", 2, 0)
-SCALE, BIAS_RELU = Kernel("k_scale", 3, 1), Kernel("k_bias_relu", 3, 1)
-F32, I64, I32 = "float32", "int64", "int32"
 
 
 def copy(source: int, target: int, name: str = "") -> Step:

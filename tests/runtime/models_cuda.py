@@ -11,7 +11,6 @@ from aotc.lowering.plan import (  # fmt: skip
     CudaKernel,
     EntryPoint,
     ExecutionPlan,
-    Kernel,
     Memory,
     State,
     Step,
@@ -21,14 +20,14 @@ from aotc.lowering.plan import (  # fmt: skip
     TensorSpec,
     Value,
 )
+from tests.runtime.kernels import BIAS_RELU, F32, SCALE
 
-F32 = "float32"
 CUBINS = b"fake cubin".ljust(64, b"\0") + b"fake cubin".ljust(64, b"\0")
 DEVICE_WEIGHTS = 96
 _CUBINS = (Cubin(72, 0, 64), Cubin(87, 64, 64))
 _KERNELS = tuple(CudaKernel(name, 3, 1, (32, 1, 1), 64 << 10, (0, 1)) for name in ("c_scale", "c_bias_relu", "c_add"))
 _SCALE, _BIAS_RELU, _ADD = range(3)
-_HOST = (Kernel("k_scale", 3, 1), Kernel("k_bias_relu", 3, 1))
+_HOST = (SCALE, BIAS_RELU)
 
 DEVICE, SHARED = Memory.DEVICE, Memory.SHARED
 
