@@ -150,6 +150,8 @@ def with_sm(target: Target, sm: tuple[int, ...]) -> Target:
     there is none of that number."""
     if target.gpu is None:
         raise InvalidOption(f"the target {target.name} has no GPU that code for sm_{sm[0]} could be for; name a Jetson, or leave it out")
+    if 101 in sm:
+        raise InvalidOption("sm_101 is what CUDA 12.8 and 12.9 call Thor's GPU, which is sm_110 since CUDA 13: ask for 110")
     if unknown := sorted(set(sm) - set(COMPUTE_CAPABILITIES)):
         known = ", ".join(map(str, COMPUTE_CAPABILITIES))
         raise InvalidOption(f"there is no GPU of compute capability {unknown[0]}: expected some of {known}")

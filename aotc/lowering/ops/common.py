@@ -6,6 +6,7 @@ import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import numpy as np
 from tvm import te, tirx
 
 from aotc.ir.dims import Dim
@@ -29,7 +30,10 @@ def dtype_of(value: Expr) -> str:
 
 
 def constant(value: float | int | bool, dtype: str) -> Expr:
-    """A literal of any dtype, infinities and NaN included."""
+    """A literal of any dtype, infinities and NaN included. Beyond the largest float16 it is infinite there."""
+    if dtype == "float16":
+        with np.errstate(over="ignore"):
+            value = float(np.float16(value))
     if dtype.startswith("float"):
         return tirx.FloatImm(dtype, float(value))
     if dtype == "bool":
