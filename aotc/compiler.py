@@ -7,6 +7,7 @@ Each step is one call into the package that owns it; ``docs/architecture.md`` ha
 
 from __future__ import annotations
 
+import contextlib
 import os
 import tempfile
 import time
@@ -27,6 +28,7 @@ from aotc.ir.visitor import all_functions, post_order
 from aotc.lowering.build import Workers, compile_functions
 from aotc.lowering.compiled import CompiledFunction, CompiledKernel, CudaKernel, Selection
 from aotc.lowering.cuda.cubin import figures
+from aotc.lowering.cuda.nvrtc import check_compilers
 from aotc.lowering.identity import function_label
 from aotc.lowering.in_place import InPlace, choose_in_place
 from aotc.lowering.joined import choose_joined
@@ -51,8 +53,6 @@ from aotc.version import __version__
 
 PRECISIONS = ("fp32", "fp16")
 DEVICES = ("auto", "cpu", "cuda")
-AUTO = "cpu"
-"""What ``auto`` stands for: ``cpu``, or ``both`` for a file with kernels for the GPU and others for where there is none."""
 
 Progress = Callable[[str, int, int], None]
 """Called with the stage's name, how many of its parts are done, and how many there are."""
@@ -111,7 +111,8 @@ def compile(
     them), or a Module. ``inputs`` fixes or bounds the dims of inputs by name. ``jobs`` is the number of processes that
     build kernels, by default one a core; 0 builds them in this process, best for many small models one after another. It does
     not change the output. ``precision`` is ``fp32``, or ``fp16`` for a GPU: sums and norms are then still float32, and inputs and
-    outputs keep their types. ``device`` is ``cpu``, or ``cuda`` for the target's GPU with the CPU for what it cannot do. ``compiler``
+    outputs keep their types. ``device`` is ``cpu``; ``cuda`` for the target's GPU with the CPU for what it cannot do; or ``auto``, which is
+    ``cuda`` where the target has a GPU, with all of it for the CPU too, which runs where there is no such GPU. ``compiler``
     names a gcc to link with instead of the ziglang wheel. ``operators`` are the user's own operators.
 
     ``model`` may also be several models by name: each becomes an entry point of the file, and they share weights and states;
@@ -128,17 +129,22 @@ def compile(
     """
     clock = _Clock(progress)
     chosen = targets.get(target) if isinstance(target, str) else target
-    _check_options(precision, device, chosen)
+    _check_options(precision, device, chosen, tuning)
     database = {} if tuning is None else read_tuning(tuning)
     output = Path(output)
     with cache_beside(output):
         module = clock("import", lambda: imported(model, EntryPoint(model, args, dynamic_shapes, inputs), states or {}, operators))
         identity = model_digest(module)
         module = with_versions(module, versions)
-        count, skip = _KernelCount(clock.progress), () if winograd else ("choose_winograd",)
-        builds = [_lower(module, each, skip, jobs, clock, count, database, precision) for each in _built_for(device, chosen)]
+        used, alone, count = chosen if device != "cpu" else without_gpu(chosen), without_gpu(chosen), _KernelCount(clock.progress)
+        skip, picked = () if winograd else ("choose_winograd",), Algorithms(database, used)
+        module = clock("optimise", lambda: optimise(module, used, skip, pick=picked, precision=precision))
+        with Workers() as workers:
+            builds = [_lower(module, used, jobs, clock, count, database, workers)]
+            if device == "auto" and builds[0].uses_gpu:  # the very functions and weights, for the CPU
+                builds.append(_lower(module, alone, jobs, clock, count, database, workers))
         first, *fallback = builds
-        planned = clock("plan", lambda: make_plan(first.module, first.compiled, first.in_place, *fallback))
+        planned = clock("plan", lambda: make_plan(module, first.compiled, first.in_place, *fallback))
         kernels = [kernel for each in builds for kernel in each.compiled.values()]
         linked = clock(
             "link",
@@ -148,42 +154,40 @@ def compile(
     distinct = len({id(kernel) for kernel in kernels})  # equal functions share one
     launched = tuple({each.symbol: each for kernel in kernels for each in kernel.kernels if isinstance(each, CudaKernel)}.values())
     notes = (
-        *_notes(chosen, device), *_placement_notes(first), *_spill_notes(launched), *_tuning_notes(tuning, builds),
+        *_placement_notes(first), *_spill_notes(launched), *_tuning_notes(tuning, first, len(picked.other)),
         *board_notes(read_packaged(output), chosen),
     )  # fmt: skip
     return BuildReport(
         output, chosen, linked, entry.arena_size, entry.arena_lower_bound, planned.weights_size, len(entry.steps),
         count.built, distinct - count.built, clock.seconds, notes, weights_path(output) if linked.weights_beside else None,
-        len({id(each.compiled[function]) for each in builds for function in each.tuned}), winograd_growth(builds[-1].module), first.placement,
+        len({id(first.compiled[function]) for function in first.tuned}), winograd_growth(module), first.placement,
         launched,
     )  # fmt: skip
 
 
 @dataclass(frozen=True)
 class _Build(Lowered):
-    """A module lowered for one target: what tuning chose for its functions and for how many convolutions another algorithm, and where
-    they run."""
+    """A module lowered for one target: what tuning chose for its functions, and where they run."""
 
     tuned: Mapping[Function, Selection]
-    algorithms: int
     placement: Placement
+
+    @property
+    def uses_gpu(self) -> bool:
+        return any(placed.on_device for placed in self.placement.values())
 
 
 def _lower(
-    module: Module, target: Target, skip: Sequence[str], jobs: int | None, clock: _Clock, count: _KernelCount,
-    database: Mapping[str, Tuned], precision: str,
-) -> _Build:  # fmt: skip
-    """The module optimised for a target, and the kernels of its functions: of the target's GPU, where it has one and it pays. A CPU
-    computes in float32."""
-    picked, used = Algorithms(database, target), precision if target.gpu is not None else "fp32"
-    optimised = clock("optimise", lambda: optimise(module, target, skip, pick=picked, precision=used))
-    functions = primitive_functions(optimised)
-    placement = place_devices(optimised) if target.gpu is not None else {}
-    in_place = {f: index for f, index in choose_in_place(optimised).items() if not (f in placement and placement[f].on_device)}
+    module: Module, target: Target, jobs: int | None, clock: _Clock, count: _KernelCount, database: Mapping[str, Tuned], workers: Workers
+) -> _Build:
+    """The kernels of an optimised module's functions: of the target's GPU, where it has one and it pays."""
+    functions = primitive_functions(module)
+    placement = place_devices(module) if target.gpu is not None else {}
+    in_place = {f: index for f, index in choose_in_place(module).items() if not (f in placement and placement[f].on_device)}
     tuned = selections(database, functions, target) if target.gpu is None else {}
-    kernels = clock("kernels", lambda: compile_kernels(functions, target, jobs, count, in_place, tuned, placement))
+    kernels = clock("kernels", lambda: compile_kernels(functions, target, jobs, count, in_place, tuned, placement, workers))
     found = {f: Placed(kernels[f].on_device, placement[f].reason or kernels[f].not_on_cuda) for f in functions if f in placement}
-    return _Build(optimised, kernels, in_place, tuned, len(picked.other), found)
+    return _Build(module, kernels, in_place, tuned, found)
 
 
 def imported(model: Any, alone: EntryPoint, states: Mapping[str, str], operators: Sequence[CustomOperator]) -> Module:
@@ -206,7 +210,7 @@ def primitive_functions(module: Module) -> list[Function]:
 
 def compile_kernels(
     functions: Sequence[Function], target: Target, jobs: int | None, progress: Callable[[int, int, str], None], in_place: InPlace,
-    tuned: Mapping[Function, Selection] | None = None, placement: Placement | None = None,
+    tuned: Mapping[Function, Selection] | None = None, placement: Placement | None = None, workers: Workers | None = None,
 ) -> dict[Function, CompiledFunction]:  # fmt: skip
     """Machine code of all fused functions: by TVM, with what schedules shall choose in ``tuned``, or by the C compiler for users'
     operators that are written in C, by NVRTC for those in CUDA. Those go to the target's GPU that ``placement`` gives it."""
@@ -214,9 +218,9 @@ def compile_kernels(
     launched = [f for f in functions if placement and placement[f].on_device]
     on_cpu = [f for f in functions if f not in set(launched)]
     check_cpu_code(on_cpu)
-    with Workers() as workers:
-        lowered = compile_functions([f for f in on_cpu if not is_source(f)], alone, jobs, progress, in_place, tuned, workers)
-        lowered |= compile_functions([f for f in launched if not is_cuda_source(f)], target, jobs, progress, workers=workers)
+    with contextlib.nullcontext(workers) if workers is not None else Workers() as processes:
+        lowered = compile_functions([f for f in on_cpu if not is_source(f)], alone, jobs, progress, in_place, tuned, processes)
+        lowered |= compile_functions([f for f in launched if not is_cuda_source(f)], target, jobs, progress, workers=processes)
     lowered |= compile_sources([f for f in on_cpu if is_source(f)], alone)
     return lowered | compile_cuda_sources([f for f in launched if is_cuda_source(f)], target)
 
@@ -251,27 +255,20 @@ def _target_info(target: Target) -> TargetInfo:
     return TargetInfo(target.name, target.triple, target.mcpu, target.features, target.glibc, target.jetpack)
 
 
-def _check_options(precision: str, device: str, target: Target) -> None:
+def _check_options(precision: str, device: str, target: Target, tuning: str | os.PathLike[str] | None) -> None:
     if precision not in PRECISIONS:
         raise InvalidOption(f"the precision {precision!r} is not one of {', '.join(PRECISIONS)}")
     if device not in DEVICES:
         raise InvalidOption(f"the device {device!r} is not one of {', '.join(DEVICES)}")
     if device == "cuda" and target.gpu is None:
         raise InvalidOption(f"the target {target.name} has no GPU that aotc knows: build with --device cpu, or for a Jetson")
-    if precision == "fp16" and _built_for(device, target)[0].gpu is None:
-        raise InvalidOption("CPUs compute in float32; fp16 is for the GPU of a Jetson: build with --device cuda, or with --precision fp32")
-
-
-def _built_for(device: str, target: Target) -> list[Target]:
-    """What the module is lowered for: the first runs, and the second stands in where that cannot."""
-    wanted = device if device != "auto" else AUTO if target.gpu is not None else "cpu"
-    return {"cpu": [without_gpu(target)], "cuda": [target], "both": [target, without_gpu(target)]}[wanted]
-
-
-def _notes(target: Target, device: str) -> tuple[str, ...]:
-    if device == "auto" and AUTO == "cpu" and target.gpu is not None:
-        return (f"{target.name}: without --device cuda the GPU stays unused (--device cpu says so without this note)",)
-    return ()
+    if device == "cpu" or target.gpu is None:
+        if precision == "fp16":
+            raise InvalidOption("CPUs compute in float32; fp16 is for the GPU of a Jetson: build with --device cuda, or with --precision fp32")
+        return
+    if tuning is not None:
+        raise InvalidOption(f"{os.fspath(tuning)} has choices for kernels of the CPU: build with --device cpu, or without --tuning")
+    check_compilers(target.gpu)
 
 
 def _placement_notes(build: _Build) -> tuple[str, ...]:
@@ -295,8 +292,8 @@ def _spill_notes(kernels: Iterable[CudaKernel]) -> tuple[str, ...]:
     )  # fmt: skip
 
 
-def _tuning_notes(path: str | os.PathLike[str] | None, builds: Sequence[_Build]) -> tuple[str, ...]:
-    if path is None or any(build.tuned or build.algorithms for build in builds):
+def _tuning_notes(path: str | os.PathLike[str] | None, build: _Build, algorithms: int) -> tuple[str, ...]:
+    if path is None or build.tuned or algorithms:
         return ()
     return (f"{path} has nothing better for this model on this target: all kernels are the untuned ones (`aotc tune` measures them)",)
 
@@ -313,7 +310,7 @@ class _Clock:
         self.progress(stage, 0, 1)
         result = work()
         self.progress(stage, 1, 1)
-        self.seconds[stage] = time.perf_counter() - begin
+        self.seconds[stage] = self.seconds.get(stage, 0.0) + time.perf_counter() - begin
         return result
 
 

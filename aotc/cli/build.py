@@ -44,12 +44,22 @@ def build(
         str, typer.Option(help="Arithmetic of the built file: `fp32`, or `fp16` for a GPU, where sums and norms stay in float32.")
     ] = "fp32",
     device: Annotated[
-        str, typer.Option(help="`cpu`, or `cuda` for the target's GPU with the CPU for what it cannot do; `auto` is `cpu`.")
+        str,
+        typer.Option(
+            help="`cpu`; `cuda` for the target's GPU, with the CPU for what it cannot do; or `auto`: as `cuda` where the target has a GPU, "
+            "and all of it for the CPU too, which runs where no such GPU is found.",
+        ),
     ] = "auto",
     sm: Annotated[
         str | None,
         typer.Option("--sm", metavar="72,87", help="The GPUs to hold code for, as compute capabilities, instead of the board's."),
     ] = None,
+    ptx: Annotated[
+        bool,
+        typer.Option(
+            "--ptx", help="Also hold PTX for the oldest GPU of `--sm`, of which a driver makes code for newer ones (slow to open)."
+        ),
+    ] = False,
     jobs: Annotated[
         int | None,
         typer.Option("--jobs", "-j", min=1, help="Processes that build kernels; one a core by default. Does not change the file."),
@@ -99,15 +109,17 @@ def build(
     """
     import aotc
 
-    if sm is not None and device != "cuda":
-        raise InvalidOption("--sm says which GPUs to hold code for: it goes with --device cuda")
+    if sm is not None and device == "cpu":
+        raise InvalidOption("--sm says which GPUs to hold code for: it goes with --device cuda or auto, not with --device cpu")
+    if ptx and device == "cpu":
+        raise InvalidOption("--ptx is code for GPUs: it goes with --device cuda or auto, not with --device cpu")
     own = load_operators_of(operators)
     source = load_sources(models)
     started = time.perf_counter()
     with _progress(quiet=as_json) as progress:
         report = aotc.compile(
             source.model,
-            target=_target(target, jetpack, sm),
+            target=_target(target, jetpack, sm, ptx),
             output=output,
             inputs=parse_inputs(inputs),
             args=source.args,
@@ -131,10 +143,10 @@ def build(
         _print_summary(facts)
 
 
-def _target(name: str, jetpack: str | None, sm: str | None) -> Target:
+def _target(name: str, jetpack: str | None, sm: str | None, ptx: bool) -> Target:
     from aotc import targets
 
-    target = targets.get(name, jetpack)
+    target = targets.with_ptx(targets.get(name, jetpack)) if ptx else targets.get(name, jetpack)
     if sm is None:
         return target
     words = sm.split(",")
@@ -171,6 +183,7 @@ def build_facts(report: BuildReport, seconds: float) -> dict[str, Any]:
         "seconds": round(seconds, 3),
         "seconds_of_stages": {stage: round(value, 3) for stage, value in report.seconds.items()},
         "sm": sorted({sm for kernel in report.cuda_kernels for sm, _ in kernel.cubins}),
+        "ptx": next((kernel.ptx[0] for kernel in report.cuda_kernels if kernel.ptx), None),
         "functions_on_gpu": sum(placed.on_device for placed in report.placement.values()),
         "functions_on_cpu": [
             {"source": function.origin, "operators": function.name, "reason": placed.reason}
@@ -183,6 +196,8 @@ def build_facts(report: BuildReport, seconds: float) -> dict[str, Any]:
 
 
 def _print_summary(facts: dict[str, Any]) -> None:
+    from aotc.cli.inspect import working_memory
+
     table = Table(show_header=False, box=None, pad_edge=False)
     jetpack = f" (JetPack {facts['jetpack']})" if facts["jetpack"] else ""
     table.add_row("target", f"{facts['target']}{jetpack}")
@@ -192,20 +207,19 @@ def _print_summary(facts: dict[str, Any]) -> None:
         table.add_row("size", f"{bytes_text(facts['size'])}, weights {bytes_text(facts['weights'])} beside it in {facts['weights_file']}")
     for number, (layer, size) in enumerate(facts["winograd_growth"].items()):
         table.add_row("" if number else "Winograd adds", f"{bytes_text(size)} for {layer}")
-    arena = bytes_text(facts["arena"])
-    if facts["arena"] is not None:
-        arena += f"; no plan can do with less than {bytes_text(facts['arena_lower_bound'])}"
-    table.add_row("working memory", arena)
+    table.add_row("working memory", working_memory(facts["arena"], facts["arena_lower_bound"], facts["gpu"]))
     tuned = f", tuned {facts['kernels_tuned']}" if facts["kernels_tuned"] else ""
     table.add_row("steps", f"{facts['steps']}, kernels built {facts['kernels_built']}, from the cache {facts['kernels_cached']}{tuned}")
     if facts["sm"]:
         count = facts["functions_on_gpu"] + len(facts["functions_on_cpu"])
+        ptx = f", PTX for sm_{facts['ptx']} and newer" if facts["ptx"] else ""
         table.add_row(
-            "GPU", f"{', '.join(f'sm_{sm}' for sm in facts['sm'])}; {facts['functions_on_gpu']} of {count} fused functions run there"
+            "GPU", f"{', '.join(f'sm_{sm}' for sm in facts['sm'])}{ptx}; {facts['functions_on_gpu']} of {count} fused functions run there"
         )
     if gpu := facts["gpu"]:
-        memory = f"working memory {bytes_text(gpu['device_arena'])} there and {bytes_text(gpu['shared_arena'])} that both processors see"
-        table.add_row("", f"{gpu['launches']} launches, {gpu['crossings']} crossings; {memory}")
+        table.add_row("", f"{gpu['launches']} launches, {gpu['crossings']} crossings")
+        alone = ", and all of them where no such GPU is found" if gpu["runs_without_gpu"] else ""
+        table.add_row("CPU", f"{len(facts['functions_on_cpu'])} fused functions run there{alone}")
     table.add_row(
         "needs", f"{', '.join(facts['needed'])}; glibc {facts['glibc_needed']} or newer, the target has {facts['glibc_of_target']}"
     )

@@ -11,6 +11,7 @@ from aotc.cli.common import AsJson, BuiltFile, JetPack, console, print_json, ver
 from aotc.errors import BuildError, InvalidOption, RuntimeFailure, Unproven
 
 if TYPE_CHECKING:
+    from aotc.lowering.plan import ExecutionPlan
     from aotc.packaging.reader import PackagedModel
     from aotc.targets import Target
 
@@ -69,49 +70,59 @@ def _check_target(model: PackagedModel, target: str | None, jetpack: str | None,
     glibc = built_for.glibc
     missing: list[str] = []
     from aotc import targets
+    from aotc.packaging.board_check import shares
+    from aotc.packaging.planfile import read_plan
 
-    if target is not None or jetpack is not None:
-        board = targets.get(name, jetpack)
+    board = targets.get(name, jetpack) if target is not None or jetpack is not None else None
+    if board is not None:
         glibc = board.glibc
         if board.triple != built_for.triple:
             raise RuntimeFailure(f"{model.path} is built for {built_for.triple}, {name} is {board.triple}; build it with --target {name}")
         missing = sorted(set(built_for.features) - set(board.features))
     faults = [f"it may use instructions that {name} lacks: {', '.join(missing)}"] if missing else []
-    faults += _gpu_faults(model, targets.get(name)) + _elf_faults(model, glibc)
+    plan = read_plan(model.plan)
+    faults += _gpu_faults(plan, targets.get(name)) + _elf_faults(model, board, glibc)
     facts: dict[str, Any] = {
         "file": str(model.path),
         "target": name,
         "glibc_of_target": version_text(glibc),
         "glibc_needed": version_text(model.elf.newest_glibc),
         "needed": list(model.elf.needed),
+        "steps": shares(plan) if plan.cubins else "",
         "faults": faults,
     }
     if as_json:
         print_json(facts)
     elif not faults:
+        on_gpu = f"; {facts['steps']}" if facts["steps"] else ""
         console.print(
-            f"[bold green]fine:[/] {model.path} is whole and loads on {name} (glibc {facts['glibc_needed']} of {facts['glibc_of_target']})",
+            f"[bold green]fine:[/] {model.path} is whole and loads on {name} (glibc {facts['glibc_needed']} of {facts['glibc_of_target']})"
+            f"{on_gpu}",
             highlight=False,
         )
     if faults:
         raise RuntimeFailure(f"{model.path} does not load on {name}: {'; '.join(faults)}")
 
 
-def _gpu_faults(model: PackagedModel, target: Target) -> list[str]:
-    from aotc.packaging.planfile import read_plan
+def _gpu_faults(plan: ExecutionPlan, target: Target) -> list[str]:
+    from aotc.packaging.board_check import gpu_code
 
-    held = sorted({cubin.sm for cubin in read_plan(model.plan).cubins})
-    if not held or target.gpu is None or set(held) & set(target.gpu.sm):
+    if not plan.cubins or target.gpu is None:
         return []
-    names, wanted = ", ".join(f"sm_{sm}" for sm in held), ",".join(map(str, target.gpu.sm))
-    return [f"it holds code for {names}, and {target.name} needs sm_{wanted}: build it with --sm {wanted}"]
+    has, wanted = target.gpu.sm, ",".join(map(str, target.gpu.sm))
+    if any(cubin.sm in has or (cubin.ptx and cubin.sm < min(has)) for cubin in plan.cubins):
+        return []
+    return [f"it holds {gpu_code(plan)}, and {target.name} needs sm_{wanted}: build it with --sm {wanted}"]
 
 
-def _elf_faults(model: PackagedModel, glibc: tuple[int, int]) -> list[str]:
+def _elf_faults(model: PackagedModel, board: Target | None, glibc: tuple[int, int]) -> list[str]:
+    """``board``: what was asked for, if it is not simply what the file was built for."""
     from aotc.packaging.elf_check import check_output
 
     try:
         check_output(model.path, glibc)
     except BuildError as error:
-        return [str(error)]
+        if board is None or model.elf.newest_glibc <= glibc:
+            return [str(error)]
+        return [f"{error}: build it with --target {board.name}" + (f" --jetpack {board.jetpack}" if board.jetpack else "")]
     return []

@@ -13,6 +13,7 @@ from aotc.cli.common import AsJson, BuiltFile, bytes_text, console, print_json, 
 from aotc.cli.cuda_kernels import kernel_facts, print_kernels
 from aotc.cli.plan_graph import write_graph
 from aotc.lowering.plan import DEVICE_STEPS, DYNAMIC, Memory, StepKind
+from aotc.packaging.board_check import gpu_code
 from aotc.packaging.weights_file import weights_path
 
 if TYPE_CHECKING:
@@ -43,7 +44,7 @@ def inspect(
     if as_json:
         print_json(facts(model, plan))
         return
-    _print_file(model)
+    _print_file(model, plan)
     for state in plan.states:
         first = "zeros" if state.initial is None else "values in the file"
         console.print(f"state {state.name}: {state.dtype} {shape_text(list(state.shape))}, begins as {first}", highlight=False)
@@ -86,7 +87,7 @@ def step_facts(entry: EntryPoint, plan: ExecutionPlan) -> list[dict[str, Any]]:
                 "source": step.source,
                 "operators": step.label,
                 "kernel": _kernel(step, plan),
-                "device": "cuda" if step.kind in DEVICE_STEPS else "cpu",
+                "device": processor(step),
                 "outputs": [f"{value.dtype}[{', '.join(map(str, value.shape))}]" for value in outputs],
                 "flops": _dim(step.flops),
                 "tasks": _dim(step.tasks),
@@ -94,6 +95,26 @@ def step_facts(entry: EntryPoint, plan: ExecutionPlan) -> list[dict[str, Any]]:
             }
         )
     return found
+
+
+def processor(step: Step) -> str:
+    """Who runs a step: ``cpu``, ``cuda``, or for a crossing from whom it goes to whom."""
+    match step.kind:
+        case StepKind.TO_DEVICE:
+            return "cpu > cuda"
+        case StepKind.TO_HOST:
+            return "cuda > cpu"
+        case StepKind.DELIVER:
+            return "cuda > cpu" if step.target else "cpu"
+    return "cuda" if step.kind in DEVICE_STEPS else "cpu"
+
+
+def working_memory(arena: int | None, lower_bound: int | None, gpu: dict[str, Any]) -> str:
+    """The arenas of both processors, with what no plan can go below where there is only the CPU's."""
+    if gpu:
+        parts = (gpu["device_arena"], "on the GPU"), (gpu["shared_arena"], "that both processors see"), (arena, "of the CPU's")
+        return ", ".join(f"{bytes_text(size)} {where}" for size, where in parts)
+    return bytes_text(arena) + ("" if arena is None else f"; no plan can do with less than {bytes_text(lower_bound)}")
 
 
 def gpu_facts(entry: EntryPoint) -> dict[str, Any]:
@@ -139,14 +160,14 @@ def _dim(value: Any) -> int | str:
     return value if isinstance(value, int) else str(value)
 
 
-def _print_file(model: PackagedModel) -> None:
+def _print_file(model: PackagedModel, plan: ExecutionPlan) -> None:
     manifest, sizes = model.manifest, model.sizes
     target = manifest.target
     table = Table(show_header=False, box=None, pad_edge=False)
     jetpack = f", JetPack {target.jetpack}" if target.jetpack else ""
     table.add_row("built for", f"{target.name} ({target.triple}, {target.mcpu}{jetpack}), {manifest.precision}")
     if manifest.sm:
-        table.add_row("GPU", f"CUDA code for {', '.join(f'sm_{sm}' for sm in manifest.sm)}")
+        table.add_row("GPU", f"CUDA {gpu_code(plan)}")
     table.add_row("built by", f"aotc {manifest.aotc_version}, ABI version {manifest.abi_version}")
     table.add_row(
         "needs",
@@ -182,17 +203,11 @@ def _print_entry(entry: EntryPoint, model: PackagedModel) -> None:
         upper = "any" if symbol.upper is None else str(symbol.upper)
         origin = ", computed by the model" if symbol.input == DYNAMIC else ""
         console.print(f"{symbol.name}: from {symbol.lower} to {upper}{origin}", highlight=False)
-    arena = f"working memory {bytes_text(entry.arena_size)}"
-    if entry.arena_size is not None:
-        arena += f"; no plan can do with less than {bytes_text(entry.arena_lower_bound)}"
-    console.print(arena, highlight=False)
-    if gpu := gpu_facts(entry):
-        stands_in = ", and the CPU stands in where there is none" if gpu["runs_without_gpu"] else ""
-        console.print(
-            f"GPU: {gpu['launches']} launches, {gpu['crossings']} crossings, working memory {bytes_text(gpu['device_arena'])} and "
-            f"{bytes_text(gpu['shared_arena'])} that the CPU sees too{stands_in}",
-            highlight=False,
-        )
+    gpu = gpu_facts(entry)
+    console.print(f"working memory {working_memory(entry.arena_size, entry.arena_lower_bound, gpu)}", highlight=False)
+    if gpu:
+        stands_in = "; the CPU stands in where there is none" if gpu["runs_without_gpu"] else ""
+        console.print(f"GPU: {gpu['launches']} launches, {gpu['crossings']} crossings{stands_in}", highlight=False)
 
 
 def _operators(step: dict[str, Any]) -> str:

@@ -10,13 +10,13 @@ from aotc import targets
 from aotc.errors import BuildError
 from aotc.ir.dims import Dim, evaluate
 from aotc.ir.types import TensorType
-from aotc.lowering.cuda.cubin import toolkit
+from aotc.lowering.cuda.cubin import ptx_isa, toolkit
 from aotc.lowering.cuda.nvrtc import release_for
-from aotc.lowering.plan import EntryPoint, ExecutionPlan
+from aotc.lowering.plan import EntryPoint, ExecutionPlan, StepKind
 from aotc.packaging.elf_check import check_output
 from aotc.packaging.planfile import read_plan
 from aotc.packaging.reader import PackagedModel
-from aotc.targets.base import JETPACK_CUDA, Target
+from aotc.targets.base import CUDA_PTX, JETPACK_CUDA, Target
 from aotc.targets.boards import BOARDS, Board
 
 USABLE = 0.75
@@ -43,9 +43,9 @@ def findings(model: PackagedModel, board: Board, jetpack: str | None) -> list[Fi
     missing = sorted(set(built_for.features) - set(target.features))
     told = f"it may use {', '.join(missing)}, which the board's cores lack: build it with --target {board.target}"
     found.append(Finding("instructions", not missing, told if missing else f"built for {built_for.mcpu}"))
-    found.append(_libraries(model, target.glibc))
+    found.append(_libraries(model, target))
     if plan.cubins:
-        found += _gpu(model, plan, board, str(target.jetpack))
+        found += [*_gpu(model, plan, board, str(target.jetpack)), Finding("steps", True, shares(plan))]
     return [*found, *_memory(model, plan, board)]
 
 
@@ -54,26 +54,46 @@ def _processor(built_for: str, board: str) -> Finding:
     return Finding("processor", right, f"built for {built_for}" + ("" if right else f", the board is {board}: build it for the board"))
 
 
-def _libraries(model: PackagedModel, glibc: tuple[int, int]) -> Finding:
+def _libraries(model: PackagedModel, target: Target) -> Finding:
+    glibc = target.glibc
     try:
         check_output(model.path, glibc)
     except BuildError as error:
-        return Finding("libraries", False, str(error))
+        cure = f": build it with --target {target.name} --jetpack {target.jetpack}" if model.elf.newest_glibc > glibc else ""
+        return Finding("libraries", False, f"{error}{cure}")
     needed = ".".join(map(str, model.elf.newest_glibc))
     return Finding("libraries", True, f"needs glibc {needed}, the board has {glibc[0]}.{glibc[1]}; needs {', '.join(model.elf.needed)}")
 
 
 def _gpu(model: PackagedModel, plan: ExecutionPlan, board: Board, jetpack: str) -> Iterator[Finding]:
-    """Machine code of a GPU runs on exactly its own compute capability; there is no PTX in a file that a driver could not read."""
-    held = sorted({cubin.sm for cubin in plan.cubins})
-    names = ", ".join(f"sm_{sm}" for sm in held)
-    if board.sm not in held:
-        yield Finding("GPU code", False, f"it holds code for {names}, the board has sm_{board.sm}: build it with --sm {board.sm}")
-        return
-    yield Finding("GPU code", True, f"it holds code for {names}, the board has sm_{board.sm}")
-    codes = model.cubins(plan)
-    made = {toolkit(code) for code, cubin in zip(codes, plan.cubins, strict=True) if cubin.sm == board.sm}
-    yield _driver(max(made), board, jetpack)
+    """Machine code of a GPU runs on exactly its own compute capability; PTX on that and newer ones, if the driver reads it."""
+    held = gpu_code(plan)
+    codes = [(cubin, code) for cubin, code in zip(plan.cubins, model.cubins(plan), strict=True)]
+    made = {toolkit(code) for cubin, code in codes if cubin.sm == board.sm and not cubin.ptx}
+    ptx = {ptx_isa(code) for cubin, code in codes if cubin.sm <= board.sm and cubin.ptx}
+    if made:
+        yield Finding("GPU code", True, f"it holds {held}, the board has sm_{board.sm}")
+        yield _driver(max(made), board, jetpack)
+    elif ptx:
+        yield Finding(
+            "GPU code", True, f"it holds {held}, of which the driver makes code for the board's sm_{board.sm} when a session begins"
+        )
+        yield _ptx_driver(max(ptx), board, jetpack)
+    else:
+        yield Finding("GPU code", False, f"it holds {held}, the board has sm_{board.sm}: build it with --sm {board.sm}")
+
+
+def gpu_code(plan: ExecutionPlan) -> str:
+    """What a file for a GPU holds: ``code for sm_72, sm_87 and PTX for sm_72 and newer``."""
+    exact = sorted({cubin.sm for cubin in plan.cubins if not cubin.ptx})
+    ptx = sorted({cubin.sm for cubin in plan.cubins if cubin.ptx})
+    return f"code for {', '.join(f'sm_{sm}' for sm in exact)}" + "".join(f" and PTX for sm_{sm} and newer" for sm in ptx)
+
+
+def _ptx_driver(isa: tuple[int, int], board: Board, jetpack: str) -> Finding:
+    newest = CUDA_PTX[JETPACK_CUDA[jetpack]]
+    text = f"PTX {isa[0]}.{isa[1]}; the driver of JetPack {jetpack} reads PTX up to {newest[0]}.{newest[1]}"
+    return Finding("driver", isa <= newest, text if isa <= newest else f"{text}: build it with --sm {board.sm}")
 
 
 def _driver(made: tuple[int, int], board: Board, jetpack: str) -> Finding:
@@ -87,6 +107,13 @@ def _driver(made: tuple[int, int], board: Board, jetpack: str) -> Finding:
         return Finding("driver", False, f"{text}: build it with --target {board.target} --jetpack {jetpack}")
     proof = "copy the file and aotc_runtime.py there and run it once"
     return Finding("driver", None, f"{text}; no compiler of that release can be had for this computer, so only the board can tell: {proof}")
+
+
+def shares(plan: ExecutionPlan) -> str:
+    """How many steps each processor runs, of a file for a GPU."""
+    kinds = [step.kind for entry in plan.visible_entry_points for step in entry.steps]
+    alone = ", which runs it all where no such GPU is found" if any(entry.fallback is not None for entry in plan.entry_points) else ""
+    return f"{kinds.count(StepKind.LAUNCH)} launches are the GPU's, {kinds.count(StepKind.KERNEL)} kernels the CPU's{alone}"
 
 
 def board_notes(model: PackagedModel, target: Target) -> tuple[str, ...]:

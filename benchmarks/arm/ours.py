@@ -15,7 +15,7 @@ import aotc
 from aotc.frontends import import_model
 from aotc.measure import instructions
 from aotc.passes.pipeline import optimise
-from aotc.targets import get
+from aotc.targets import get, without_gpu
 from benchmarks.arm.blocks import merged, profile
 from benchmarks.arm.mca import Mca
 from benchmarks.arm.peers import difference
@@ -40,9 +40,9 @@ class LoopFacts:
 def count(model: str, cpu: str, files: Path, folder: Path, mca: Mca | None, old: dict[str, Any] | None) -> dict[str, Any]:
     """``millions`` of instructions of one inference, ``classes`` of them, ``macs`` of the chosen algorithms, ``difference`` from the reference,
     and ``loops`` where there is ``mca``. ``old`` is returned where it told the same of the same file."""
-    target = get(TARGETS[cpu])
+    target = without_gpu(get(TARGETS[cpu]))
     file = folder / f"{model}-{cpu}.so"
-    aotc.compile(str(files / "model.onnx"), target, file, device="cpu")
+    aotc.compile(str(files / "model.onnx"), target, file)
     key = f"{hashlib.sha256(file.read_bytes()).hexdigest()[:16]} {mca.version if mca else ''}"
     if old is not None and old.get("key") == key:
         return old

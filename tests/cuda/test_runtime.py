@@ -18,10 +18,10 @@ import pytest
 from typer.testing import CliRunner
 
 import aotc
-from aotc import compiler
 from aotc.cli import app
 from aotc.compiler import BuildReport
-from aotc.errors import InvalidOption
+from aotc.errors import BuildError, InvalidOption
+from aotc.lowering.cuda import nvrtc
 from aotc.lowering.cuda.cubin import architecture
 from aotc.lowering.plan import ExecutionPlan, StepKind
 from aotc.packaging.planfile import read_plan
@@ -194,24 +194,26 @@ def test_one_copy_of_the_weights_and_only_those_of_the_gpu(folder: Path) -> None
     assert 0 < memory.device_weights <= report.weights_size and memory.device > 0 and memory.arena <= 64
 
 
-@pytest.fixture(scope="module")
-def with_fallback(folder: Path) -> BuildReport:
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(compiler, "AUTO", "both")
-        return aotc.compile(NETWORKS["convolutions"][0](), target=host_with_gpu(), output=folder / "both.so")
+@pytest.fixture(scope="module", params=["fp32", "fp16"])
+def with_fallback(folder: Path, request: pytest.FixtureRequest) -> tuple[BuildReport, float]:
+    """A file for both processors, and the figure of its precision."""
+    output, precision = folder / f"both-{request.param}.so", request.param
+    report = aotc.compile(NETWORKS["convolutions"][0](), target=host_with_gpu(), output=output, precision=precision)
+    return report, 1e-4 if precision == "fp32" else 5e-3
 
 
 @pytest.mark.parametrize("sm", ["87", "72", "none"])
-def test_the_cpu_stands_in(with_fallback: BuildReport, folder: Path, monkeypatch: pytest.MonkeyPatch, sm: str) -> None:
-    with software_gpu(with_fallback.cuda_kernels, folder / "kernels", sm=sm if sm != "none" else "87"):
+def test_the_cpu_stands_in(with_fallback: tuple[BuildReport, float], folder: Path, monkeypatch: pytest.MonkeyPatch, sm: str) -> None:
+    report, figure = with_fallback
+    with software_gpu(report.cuda_kernels, folder / "kernels", sm=sm if sm != "none" else "87"):
         if sm == "none":
             monkeypatch.setenv("AOTC_LIBCUDA", "/nowhere/libcuda.so.1")
-        session = aotc.load(with_fallback.output).session()
+        session = aotc.load(report.output).session()
         for inputs, wanted in zip(NETWORKS["convolutions"][1], expected("convolutions"), strict=True):
             (got,) = session.run(inputs).values()
-            assert_agrees(got, wanted[0], 1e-4)
+            assert_agrees(got, wanted[0], figure)
         assert (session.memory().device > 0) == (sm == "87")
-    plan = plan_of(with_fallback)
+    plan = plan_of(report)
     assert [entry.fallback for entry in plan.entry_points] == [1, None] and len(plan.visible_entry_points) == 1
     assert all(step.kind is not StepKind.LAUNCH for step in plan.entry_points[1].steps)
 
@@ -268,11 +270,30 @@ def test_file_for_a_board_without_its_driver(for_orin: BuildReport, folder: Path
         emulate(for_orin.output, [NETWORKS["dense"][1][0]["x"]], folder)
 
 
-def test_file_for_a_board_that_the_cpu_runs(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(compiler, "AUTO", "both")
+def test_file_for_a_board_that_the_cpu_runs(folder: Path) -> None:
     report = aotc.compile(NETWORKS["dense"][0](), target="jetson-orin", output=folder / "auto.so")
     outputs = emulate(report.output, [NETWORKS["dense"][1][0]["x"]], folder)
     assert_agrees(outputs["y"], expected("dense")[0][0], 1e-4)
+
+
+def test_both_processors_read_the_same_weights(folder: Path, with_fallback: tuple[BuildReport, float]) -> None:
+    report, _ = with_fallback
+    precision = read_packaged(report.output).manifest.precision
+    alone = aotc.compile(NETWORKS["convolutions"][0](), host_with_gpu(), folder / "one.so", device="cuda", precision=precision)
+    assert alone.weights_size == report.weights_size > 0
+
+
+def test_a_missing_compiler_is_told_before_anything_is_built(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(nvrtc.importlib.util, "find_spec", lambda name: None)
+    with pytest.raises(
+        BuildError, match=r"pip install 'nvidia-cuda-nvrtc-cu12==12\.6\.85' \(or aotc\[jetson\]\), or build with --device cpu"
+    ):
+        aotc.compile("no such model.onnx", "jetson", tmp_path / "m.so")
+
+
+def test_tuning_is_the_cpus(tmp_path: Path) -> None:
+    with pytest.raises(InvalidOption, match=r"t\.jsonl has choices for kernels of the CPU: build with --device cpu"):
+        aotc.compile("no such model.onnx", "jetson", tmp_path / "m.so", tuning="t.jsonl")
 
 
 def test_several_gpus_and_what_the_commands_say(tmp_path: Path) -> None:
@@ -301,7 +322,7 @@ def test_several_gpus_and_what_the_commands_say(tmp_path: Path) -> None:
     assert [architecture(code) for code in packaged.cubins(plan)] == [cubin.sm for cubin in plan.cubins] == [72, 87, 72, 87]
     assert b"__global__" not in Path(tmp_path / "m.so").read_bytes()
     told = json.loads(run.invoke(app, ["inspect", str(tmp_path / "m.so"), "--json"]).stdout)
-    assert [step["device"] for step in told["entry_points"][0]["steps"]] == ["cpu", "cuda", "cuda", "cpu"]
+    assert [step["device"] for step in told["entry_points"][0]["steps"]] == ["cpu > cuda", "cuda", "cuda", "cuda > cpu"]
     assert told["entry_points"][0]["launches"] == 2 and len(told["cuda_kernels"]) == 4
     shown = run.invoke(app, ["inspect", str(tmp_path / "m.so"), "--steps", "--kernels"])
     assert shown.exit_code == 0 and "sm_72, sm_87" in shown.output and "2 launches" in shown.output

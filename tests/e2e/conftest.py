@@ -28,7 +28,7 @@ def shared_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="session")
 def build(shared_folder: Path) -> Build:
-    """``build("minilm-onnx", "jetson")``: the built file of a source of ``tests.e2e.sources``."""
+    """``build("minilm-onnx", "jetson")``: the built file, for the CPU, of a source of ``tests.e2e.sources``."""
 
     def build_once(source: str, target: str = "host", **options: Any) -> Path:
         key = hashlib.sha256(repr((source, target, sorted(options.items()))).encode()).hexdigest()[:8]
@@ -36,7 +36,7 @@ def build(shared_folder: Path) -> Build:
         with open(output.with_suffix(".lock"), "w") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)
             if not output.exists():
-                aotc.compile(target=target, output=output, **SOURCES[source](), **options)
+                aotc.compile(target=target, output=output, device="cpu", **SOURCES[source](), **options)
         return output
 
     return build_once

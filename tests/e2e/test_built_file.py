@@ -33,7 +33,7 @@ def transcendental_files(tmp_path_factory: pytest.TempPathFactory) -> dict[str, 
     files = {}
     for name in targets.NAMES:
         files[name] = folder / f"{name}.so"
-        aotc.compile(small.transcendental(), target=name, output=files[name])
+        aotc.compile(small.transcendental(), target=name, output=files[name], device="cpu")
     return files
 
 
@@ -59,7 +59,7 @@ def test_runtime_is_small(transcendental_files: dict[str, Path], name: str) -> N
 def test_jetpack_chooses_the_c_library(tmp_path: Path, release: str) -> None:
     target = targets.get("jetson-orin", release)
     output = tmp_path / "model.so"
-    aotc.compile(small.mlp(), target=target, output=output)
+    aotc.compile(small.mlp(), target=target, output=output, device="cpu")
     assert inspect_elf(output).newest_glibc <= target.glibc
     assert read_packaged(output).manifest.target.jetpack == release
 
@@ -102,7 +102,7 @@ def test_disassembly_would_notice(tmp_path: Path, instruction: str, processor: s
 def test_nano_file_runs_on_a_cortex_a57(build: Build, tmp_path: Path) -> None:
     source = small.convolutional()
     file = tmp_path / "nano.so"
-    aotc.compile(source, target="jetson-nano", output=file)
+    aotc.compile(source, target="jetson-nano", output=file, device="cpu")
     x = np.random.default_rng(0).standard_normal((2, 3, 16, 16), dtype=np.float32)
     answer = emulate(file, [x], tmp_path, cpu="cortex-a57")["y"]
     assert_agrees(answer, onnxruntime_outputs(source, {"x": x})["y"], 1e-4)

@@ -72,7 +72,7 @@ def test_the_example_from_onnx_fuses_and_agrees(tmp_path: Path, rows: int | str)
 
 def test_the_example_runs_on_an_emulated_board(tmp_path: Path) -> None:
     model, weights = both()
-    aotc.compile(model, "jetson-nano", tmp_path / "board.so", operators=load_operators(EXAMPLE))
+    aotc.compile(model, "jetson-nano", tmp_path / "board.so", device="cpu", operators=load_operators(EXAMPLE))
     x = noise(5, 24)
     assert_agrees(emulate(tmp_path / "board.so", [x], tmp_path, "cortex-a57")["y"], expected(x, weights), 1e-5)
 

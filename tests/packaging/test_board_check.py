@@ -39,7 +39,7 @@ def told(path: Path, name: str, jetpack: str | None = None) -> dict[str, bool | 
 def test_a_file_fits_the_boards_that_it_is_for(folder: Path) -> None:
     for name in ("orin-nano-4gb", "orin-nx", "agx-orin"):
         found = told(folder / "jetson-orin-cuda.so", name)
-        assert found == dict.fromkeys(("processor", "instructions", "libraries", "GPU code", "driver", "memory"), True)
+        assert found == dict.fromkeys(("processor", "instructions", "libraries", "GPU code", "driver", "steps", "memory"), True)
         assert told(folder / "jetson-orin-cpu.so", name) == dict.fromkeys(("processor", "instructions", "libraries", "memory"), True)
 
 
@@ -54,6 +54,13 @@ def test_a_file_fits_the_boards_that_it_is_for(folder: Path) -> None:
 def test_what_does_not_fit_is_named(folder: Path, name: str, jetpack: str | None, wrong: set[str]) -> None:
     found = told(folder / "jetson-orin-cuda.so", name, jetpack)
     assert {what for what, right in found.items() if right is False} == wrong
+
+
+def test_a_c_library_that_is_too_old_has_a_cure(folder: Path) -> None:
+    result = command("check", folder / "jetson-orin-cpu.so", "--board", "orin-nano", "--jetpack", "5.1")
+    assert result.exit_code == 6 and "build it with --target jetson-orin --jetpack 5.1" in " ".join(result.output.split())
+    result = command("check", folder / "jetson-orin-cpu.so", "--jetpack", "5.1")
+    assert result.exit_code == 6 and "build it with --target jetson-orin --jetpack 5.1" in " ".join(result.output.split())
 
 
 def test_what_no_compiler_here_can_prove(folder: Path) -> None:
@@ -87,8 +94,8 @@ def test_code_for_other_gpus_than_the_targets(tmp_path: Path) -> None:
     assert refused.exit_code == 6 and "build it with --sm 87" in " ".join(refused.output.split())
     with pytest.raises(InvalidOption, match="no GPU of compute capability 99"):
         targets.with_sm(targets.get("jetson-orin"), (99,))
-    needless = command("build", "model.onnx", "--target", "jetson-orin", "--sm", "87")
-    assert needless.exit_code == 2 and "--device cuda" in needless.output
+    needless = command("build", "model.onnx", "--target", "jetson-orin", "--device", "cpu", "--sm", "87")
+    assert needless.exit_code == 2 and "not with --device cpu" in needless.output
 
 
 def test_command(folder: Path) -> None:
