@@ -1,6 +1,6 @@
 """``python -m tests.cuda.real_networks``: real networks on the software GPU with its checks on, beside ONNX Runtime.
 
-They are cut to sizes that it computes in minutes. ``networks.json`` is the result, which is committed; the command goes on where it was
+They are cut to sizes that it computes in minutes. ``real_networks.json`` is the result, which is committed; the command goes on where it was
 ended, and ``--fresh`` begins again.
 """
 
@@ -33,7 +33,7 @@ AMPLIFIED = {"resnet50": 0.2}
 """The same for halves in networks that enlarge what is rounded: halves round 2^13 times as coarsely as floats, and with random weights
 ResNet-50's logits are already 2.7e-5 off in float32."""
 
-RESULT = Path(__file__).parent / "networks.json"
+RESULT = Path(__file__).parent / "real_networks.json"
 
 Feeds = Mapping[str, np.ndarray]
 

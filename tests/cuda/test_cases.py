@@ -21,7 +21,7 @@ from aotc.errors import InvalidOption
 from aotc.lowering.cuda import nvrtc
 from aotc.packaging.reader import read_packaged
 from tests.agreement import assert_agrees
-from tests.cuda.networks import NETWORKS
+from tests.cuda.small_networks import NETWORKS
 from tests.cuda.software import host_with_gpu, software_gpu
 from tests.e2e import small, test_layer_cases, test_number_cases
 from tests.e2e.test_layer_cases import (

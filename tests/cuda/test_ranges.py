@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 import aotc
-from tests.cuda.networks import NETWORKS
+from tests.cuda.small_networks import NETWORKS
 from tests.cuda.software import count, host_with_gpu, software_gpu
 
 FAKE = r"""

@@ -30,7 +30,7 @@ from cross import qemu
 from tests.agreement import assert_agrees
 from tests.cuda import host_code
 from tests.cuda.launcher import Device
-from tests.cuda.networks import NETWORKS, look_at_sum, running_sum
+from tests.cuda.small_networks import NETWORKS, look_at_sum, running_sum
 from tests.cuda.software import count, host_with_gpu, software_gpu
 from tests.e2e.emulate import emulate
 

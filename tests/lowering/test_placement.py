@@ -16,7 +16,7 @@ from aotc.lowering.identity import function_label
 from aotc.lowering.minimum_cut import minimum_cut
 from aotc.lowering.placement import Placed, place_devices
 from aotc.passes.pipeline import optimise
-from tests.cuda.networks import branches, found_while_running, loop
+from tests.cuda.small_networks import branches, found_while_running, loop
 from tests.cuda.software import host_with_gpu
 from tests.e2e import small
 
