@@ -20,6 +20,8 @@ from aotc.ir.expr import Call, Constant, Expr, Function, Module, Parameter, call
 from aotc.ir.types import FLOATS, TensorType
 from aotc.ir.visitor import map_functions, post_order, with_body
 from aotc.ops.base import Fusion, OpDef
+from aotc.ops.byte_products import BLOCK
+from aotc.passes.byte_layout import blocked_conv, input_block, is_byte_conv, is_depthwise
 from aotc.passes.options import Options
 from aotc.passes.weights import Weights, array_of
 
@@ -28,7 +30,7 @@ FINITE_FROM_FINITE = frozenset([
     "hard_swish", "mish", "gelu", "elu", "selu", "celu", "leaky_relu", "hard_sigmoid", "thresholded_relu", "softplus",
     "softsign", "clip", "erf", "sin", "cos", "atan", "floor", "ceil", "round", "trunc", "prelu", "where", "cast",
     "equal", "not_equal", "less", "less_equal", "greater", "greater_equal", "logical_and", "logical_or", "logical_not",
-    "logical_xor", "quantise", "dequantise",
+    "logical_xor", "quantise", "dequantise", "requantise", "look_up",
 ])  # fmt: skip
 """Calls that make no infinity of zeros: only these may run over filling. (log, reciprocal and the like may not.)"""
 
@@ -62,7 +64,7 @@ def convert_layout(module: Module, options: Options) -> Module:
 
 def _convert(function: Function, options: Options, weights: Weights) -> Function:
     order = post_order(function.body)
-    if not any(_is_convertible(node) for node in order):
+    if not any(_is_convertible(node) or is_byte_conv(node, options.target) for node in order):
         return function
     converter = _Converter(options, weights)
     for node in order:
@@ -91,6 +93,7 @@ class _Converter:
     """Holds each value of the old graph in the plain layout, in blocks, or both."""
 
     def __init__(self, options: Options, weights: Weights) -> None:
+        self.options = options
         self.block, self.panel, self.fill_input = options.channel_block, options.panel, options.fill_input
         target = options.target
         self.planes = target is not None and target.gpu is None and not target.multiplies_by_element
@@ -112,6 +115,8 @@ class _Converter:
             return None
         if _is_convertible(node):
             return self.conv(node)
+        if is_byte_conv(node, self.options.target):
+            return self.byte_conv(node)
         if not any(arg in self.blocks for arg in node.args):
             return None
         if node.op.name in SPATIAL:
@@ -137,6 +142,10 @@ class _Converter:
         """The value of ``node`` in blocks: those it has already, else of ``block`` channels."""
         if node in self.blocks:
             return self.blocks[node]
+        return self.entered_anew(node, block)
+
+    def entered_anew(self, node: Expr, block: int) -> Blocked:
+        """The value of ``node`` in blocks of ``block`` channels, from its plain layout."""
         if (node, block) not in self.entered:
             plain = self.plain(node)
             shape = cast(TensorType, plain.type).shape
@@ -180,20 +189,29 @@ class _Converter:
         attrs = _with(node, channel_block=1, out_channels=outputs, in_channels=channels if source.filled else 0)
         return Blocked(ops.conv(source.expr, changed, origin=node.origin, **attrs), outputs, 1)
 
+    def byte_conv(self, node: Call) -> Blocked:
+        x, channels, outputs = node.args[0], cast(int, _channels(node.args[0])), cast(int, _channels(node))
+        block = BLOCK if is_depthwise(node) or channels >= BLOCK else input_block(channels)
+        source = self.enter(x, block)
+        if source.block % 4 or (is_depthwise(node) and source.block != BLOCK):
+            source = self.entered_anew(x, block)
+        return Blocked(blocked_conv(node, source.expr, channels, source.block, self.options, self.weights), outputs, BLOCK)
+
     def concat(self, node: Call) -> Blocked | None:
         """Along channels only whole blocks can be joined; the last operand may end in filling."""
         axis = node.attrs.axis % cast(TensorType, node.type).rank  # type: ignore[attr-defined]
         if not self.mostly_blocked(node):
             return None
-        if axis == 1 and any(_channels(arg) is None or cast(int, _channels(arg)) % self.block for arg in node.args[:-1]):
+        block = next(self.blocks[arg].block for arg in node.args if arg in self.blocks)
+        if axis == 1 and any(_channels(arg) is None or cast(int, _channels(arg)) % block for arg in node.args[:-1]):
             return None
         if any(_channels(arg) is None for arg in node.args):
             return None
-        parts = [self.enter(arg, self.block) for arg in node.args]
-        if any(part.block != self.block for part in parts):
+        parts = [self.enter(arg, block) for arg in node.args]
+        if any(part.block != block for part in parts):
             return None
         channels = sum(part.channels for part in parts) if axis == 1 else parts[0].channels
-        return Blocked(ops.concat(*(part.expr for part in parts), axis=axis, origin=node.origin), channels, self.block)
+        return Blocked(ops.concat(*(part.expr for part in parts), axis=axis, origin=node.origin), channels, block)
 
     def mostly_blocked(self, node: Call) -> bool:
         """Whether at least half of the large operands are in blocks: the others must be converted."""
@@ -212,7 +230,9 @@ class _Converter:
             return None
         if channels % block and not _keeps_filling_finite(node):
             return None
-        args = [self.operand(arg, type_.rank, channels, block, 1 if name in ("divide", "quantise") else 0) for arg in node.args]
+        filling = 1 if name in ("divide", "quantise") else 0
+        args = [self.operand(arg, type_.rank, channels, block, filling) for arg in node.args[: 1 if name == "look_up" else None]]
+        args += map(self.plain, node.args[len(args) :])  # a table is no operand by element
         if any(arg is None for arg in args):
             return None
         return Blocked(call(node.op, cast("list[Expr]", args), node.attrs, node.origin), channels, block)

@@ -19,6 +19,7 @@ from aotc.ir.expr import Module
 from aotc.ir.printer import module_text
 from aotc.ir.verify import verify, verify_fused
 from aotc.passes.canonicalise import canonicalise
+from aotc.passes.choose_signs import choose_signs
 from aotc.passes.choose_winograd import choose_winograd
 from aotc.passes.convert_layout import convert_layout
 from aotc.passes.eliminate_common import eliminate_common
@@ -74,6 +75,8 @@ PIPELINE: tuple[Pass, ...] = (
     raise_integers,
     # The graph is clean, so an operator's operands say what it is; layouts come after, since a block's width depends on the type.
     lower_precision,
+    # Kernels of bytes take one sign. Constants that this moves join others while these are still plain.
+    choose_signs,
     # Layouts change types, so all that reads axes (norms, algebra) is done. Packing follows: dense layers keep plain x.
     convert_layout,
     # Weights stand as kernels read them from here on.
@@ -90,7 +93,7 @@ PIPELINE: tuple[Pass, ...] = (
     fuse_operators,
 )
 
-CPU_ONLY = frozenset({"choose_winograd", "pack_weights"})
+CPU_ONLY = frozenset({"choose_signs", "choose_winograd", "pack_weights"})
 """Passes whose operators and layouts are for the kernels of CPUs."""
 
 CLEAN = PIPELINE[: PIPELINE.index(raise_integers)]

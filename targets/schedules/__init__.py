@@ -6,7 +6,7 @@ applies. ``DIRECT`` lists kernels written as TIR, tried before all of these.
 
 from __future__ import annotations
 
-from aotc.targets.schedules import attention, byte_conv, conv, generic, matmul, plain_conv, recurrent, winograd
+from aotc.targets.schedules import attention, byte_conv, byte_depthwise, conv, generic, matmul, plain_conv, recurrent, winograd
 from aotc.targets.schedules.base import Direct, DirectWork, Rule, Work
 
 RULES: dict[str, tuple[Rule, ...]] = {}
@@ -20,6 +20,7 @@ DIRECT: dict[str, tuple[Direct, ...]] = {
     **recurrent.DIRECT,
     **winograd.DIRECT,
     **byte_conv.DIRECT,
+    **byte_depthwise.DIRECT,
     "conv": (*conv.DIRECT["conv"], *plain_conv.DIRECT["conv"]),
     "integer_matmul": matmul.DIRECT["matmul"],
     "integer_conv": plain_conv.DIRECT["conv"],

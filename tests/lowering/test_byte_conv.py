@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import pytest
 import torch
 
 from aotc import ops, targets
-from aotc.ir.expr import Function
+from aotc.ir.expr import Constant, Function
 from aotc.lowering.kernel import lower_function
-from aotc.passes.byte_layout import blocked_bytes, conv_weight
+from aotc.passes.byte_layout import blocked_bytes, conv_weight, depthwise_weight
 from aotc.targets import Target
 from tests.lowering.harness import Runner, function_of, var
 
@@ -98,8 +98,6 @@ def case(shape: Shape, target: Target, seed: int = 0) -> tuple[Function, list[np
         in_channels=shape.channels,
         pad_value=pad,
     )
-    from aotc.ir.expr import Constant
-
     body = ops.requantise(ops.add(conv, params[2]), params[3], Constant(np.asarray(zero, dtype)), dtype=dtype)
     return function_of(body, *params), arrays, wanted
 
@@ -113,4 +111,53 @@ def unblocked(y: np.ndarray, channels: int) -> np.ndarray:
 def test_exact(name: str) -> None:
     function, arrays, wanted = case(SHAPES[name], HOST)
     (result,) = Runner(function, lower_function(function, HOST))(*arrays)
+    assert np.array_equal(unblocked(result, wanted.shape[1]), wanted)
+
+
+DEPTHWISE = {
+    "3x3": Shape(32, 32, (9, 11), (3, 3), padding=(1, 1, 1, 1), batch=2),
+    "5x5": Shape(16, 16, (12, 30), (5, 5), padding=(2, 2, 2, 2)),
+    "strided": Shape(40, 40, (14, 15), (3, 3), strides=(2, 2), padding=(0, 0, 1, 1)),
+    "dilated": Shape(16, 16, (12, 13), (3, 3), padding=(2, 2, 2, 2), dilation=(2, 2)),
+    "one row": Shape(16, 16, (3, 9), (1, 3), padding=(0, 1, 0, 1)),
+    "7x2": Shape(16, 16, (9, 9), (7, 2)),
+    "one pixel": Shape(16, 16, (1, 1), (3, 3), padding=(1, 1, 1, 1)),
+}
+
+
+def depthwise_case(shape: Shape, target: Target) -> tuple[Function, list[np.ndarray], np.ndarray]:
+    rng, dtype = np.random.default_rng(0), target.byte_factor
+    info = np.iinfo(dtype)
+    x = rng.integers(info.min, info.max + 1, (shape.batch, shape.channels, *shape.size)).astype(dtype)
+    x[rng.random(x.shape) < 0.3] = info.min
+    w = rng.integers(-127, 128, (shape.outputs, 1, *shape.kernel)).astype("int8")
+    w[rng.random(w.shape) < 0.4] = -127
+    pad = int(info.max) - 7
+    wanted = convolved(x, w, shape, pad, shape.channels)
+    weights = depthwise_weight(w, 4 if target.adds_byte_products else 1)
+    arrays = [blocked_bytes(x, 16), weights]
+    params = [var(name, str(array.dtype), *array.shape) for name, array in zip("xw", arrays, strict=True)]
+    window = {"strides": shape.strides, "padding": shape.padding, "dilation": shape.dilation}
+    body = ops.byte_depthwise_conv(*params, kernel=shape.kernel, out_channels=shape.outputs, pad_value=pad, **window)
+    return function_of(body, *params), arrays, wanted
+
+
+@pytest.mark.parametrize("features", [HOST.features, ()], ids=["host", "no dots"])
+@pytest.mark.parametrize("name", DEPTHWISE)
+def test_depthwise(name: str, features: tuple[str, ...]) -> None:
+    target = replace(HOST, features=features or tuple(f for f in HOST.features if "vnni" not in f))
+    function, arrays, wanted = depthwise_case(DEPTHWISE[name], target)
+    (result,) = Runner(function, lower_function(function, target))(*arrays)
+    assert np.array_equal(unblocked(result, wanted.shape[1]), wanted)
+
+
+@pytest.mark.parametrize("bits", [512, 256, 128])
+@pytest.mark.parametrize("name", ["3x3", "first layer", "filling", "pointwise"])
+def test_without_dot_products(name: str, bits: int) -> None:
+    """The same integers from pairs of longer products."""
+    features = tuple(f for f in HOST.features if "vnni" not in f and (bits == 512 or "avx512" not in f))
+    mcpu = HOST.mcpu if bits == 512 else "x86-64-v3"
+    target = replace(HOST, features=features, vector_bits=bits, vector_registers=32 if bits == 512 else 16, mcpu=mcpu)
+    function, arrays, wanted = case(SHAPES[name], target)
+    (result,) = Runner(function, lower_function(function, target))(*arrays)
     assert np.array_equal(unblocked(result, wanted.shape[1]), wanted)
