@@ -16,6 +16,9 @@ from aotc.lowering.ops import EXPRESSIONS
 from aotc.lowering.scope import DimScope
 from aotc.ops.custom import CustomOpDef
 
+QUANTISED = ("quantise", "dequantise", "requantise")
+PRODUCTS = ("dequantise", "multiply")
+
 
 @dataclass(frozen=True, slots=True)
 class TensorGraph:
@@ -51,11 +54,19 @@ def tensor_graph(function: Function, scope: DimScope) -> TensorGraph:
             raise BuildError(f"{where(function)}: the parameter {param.name} of a fused function must be a tensor, not {param.type}")
         shape = tuple(scope.expr(dim) for dim in param.type.shape)
         values[param] = [te.placeholder(shape, param.type.dtype, name=f"p{number}")]
+    exact = _is_exact(function)
     for expr in post_order(function.body):
         if expr not in values:
             values[expr] = _tensors(expr, values, scope, function)
+            if exact and isinstance(expr, Call) and expr.op.name in PRODUCTS:
+                values[expr] = [_rounded(tensor) for tensor in values[expr]]
     inputs = [values[param][0] for param in function.params]
     return TensorGraph(tuple(inputs), tuple(_distinct(values[function.body], inputs)), values, scope)
+
+
+def _is_exact(function: Function) -> bool:
+    """Whether integers come out of floats or go into them: then every machine gives the same ones."""
+    return any(isinstance(node, Call) and node.op.name in QUANTISED for node in post_order(function.body))
 
 
 def where(function: Function) -> str:
@@ -85,6 +96,15 @@ def _tensors(expr: Expr, values: dict[Expr, list[te.Tensor]], scope: DimScope, f
                 f"{expr.origin or where(function)}: the expression of {expr.op.name} gives {tensor.dtype} of rank {len(tensor.shape)}, not {result}"
             )
     return tensors
+
+
+def _rounded(product: te.Tensor) -> te.Tensor:
+    """The same where it is no float; else as a value of its own: compilers would make one operation of it and a sum, and others
+    another one, which rounds otherwise."""
+    dtype = str(product.dtype)
+    if dtype != "float32":
+        return product
+    return te.compute(product.shape, lambda *i: tirx.call_llvm_pure_intrin(dtype, "llvm.arithmetic.fence", product(*i)), name="rounded")
 
 
 def _scalar(expr: Constant | Parameter, function: Function) -> te.Tensor:

@@ -9,7 +9,10 @@ import torch
 
 from aotc import ops
 from aotc.ir.dims import symbol
+from aotc.ir.expr import Constant, Var
+from aotc.ir.types import TensorType
 from tests.lowering.batch import Case, check
+from tests.lowering.harness import run
 
 N = symbol("n", 1)
 
@@ -157,3 +160,16 @@ def test_look_up() -> None:
         Case(ops.look_up, [whole("int8", 3, 100), table.astype("int8")], expected=lambda x, t: t[x.astype("int64") % 256]),
     ]
     check(cases)
+
+
+def test_sums_of_products() -> None:
+    """Each product is rounded before it is added: contracted ones (FMA) would differ from machine to machine."""
+    a, b = whole("uint8", 40, 100), whole("uint8", 40, 100, seed=1)
+    params = tuple(Var(name, TensorType(a.shape, "uint8")) for name in "ab")
+    first, second = (
+        ops.dequantise(param, Constant(np.float32(s)), Constant(np.uint8(z))) for param, s, z in zip(params, (0.0371, 0.0113), (3, 100))
+    )
+    body = ops.add(ops.multiply(first, second), second)
+    (got,) = run(body, params, a, b)
+    x, y = ((n.astype("float32") - z) * np.float32(s) for n, z, s in ((a, 3, 0.0371), (b, 100, 0.0113)))
+    np.testing.assert_array_equal(got, x * y + y)

@@ -56,6 +56,17 @@ struct alignas(2) half {
     return nearest;
   }
 };
+// A product as a value of its own: no addition takes it in. (Adding -0 changes nothing, and .rn is never contracted.)
+AOTC float aotc_rounded(float product) {
+#ifdef __CUDACC_RTC__
+  float value;
+  asm("add.rn.f32 %0, %1, 0f80000000;" : "=f"(value) : "f"(product));
+  return value;
+#else
+  volatile float value = product;
+  return value;
+#endif
+}
 AOTC half __float2half_rn(float value) { return half(value); }
 AOTC half operator-(half value) {
   value.bits ^= 0x8000;

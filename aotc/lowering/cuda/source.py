@@ -20,7 +20,11 @@ from aotc.targets.schedules.cuda.launch import BLOCK, THREAD, Launch
 _KERNEL = 'extern "C" __global__ void'
 _REINTERPRET = tvm.ir.Op.get("tirx.reinterpret")
 _LLVM = tvm.ir.Op.get("tirx.call_llvm_pure_intrin")
-_C_FUNCTIONS = {("llvm.copysign", "float32"): "copysignf", ("llvm.copysign", "float64"): "copysign"}
+_C_FUNCTIONS = {
+    ("llvm.copysign", "float32"): "copysignf",
+    ("llvm.copysign", "float64"): "copysign",
+    ("llvm.arithmetic.fence", "float32"): "aotc_rounded",
+}
 _S, _T = s_tir.transform, tirx.transform
 
 
