@@ -102,7 +102,7 @@ def _figures(compiled: CompiledFunction) -> list[KernelFigures]:
 
 def _least(function: Function, compiled: CompiledFunction, gpu: Gpu) -> float:
     """Seconds of one use."""
-    tensor_cores = any("aotc_multiply(" in kernel.source[kernel.source.rindex('extern "C"') :] for kernel in _kernels(compiled))
+    tensor_cores = any("aotc_multiply<" in kernel.source[kernel.source.rindex('extern "C"') :] for kernel in _kernels(compiled))
     rate = gpu.tensor_multiplies if tensor_cores else FLOAT_MULTIPLIES // (2 if min(gpu.sm) in (70, 72) else 1)
     return max(_flops(function) / (2 * rate * gpu.multiprocessors * gpu.clock_ghz * 1e9), _bytes(function) / (gpu.memory_gbs * 1e9))
 

@@ -7,8 +7,8 @@ from collections import Counter
 
 from elftools.elf.elffile import ELFFile
 
-NAMES = {0x236: "HMMA", 0x23C: "HMMA", 0xFAE: "LDGSTS"}
-"""Products of halves on tensor cores (Volta's, later ones'), and asynchronous copies from global to shared memory."""
+NAMES = {0x236: "HMMA", 0x23C: "HMMA", 0x237: "IMMA", 0xFAE: "LDGSTS"}
+"""Products on tensor cores, of floats (Volta's, later GPUs') and of bytes, and asynchronous copies from global to shared memory."""
 
 
 def instructions(cubin: bytes) -> Counter[str]:

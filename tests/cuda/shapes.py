@@ -66,7 +66,7 @@ Cases = Iterator[tuple[Subject, tuple[tuple[int, int, str], ...]]]
 
 
 def _subjects() -> Cases:
-    for family in (_products, _convolutions, _blocked_convolutions, _depthwise, _transposed, _attention, _rowwise, _reductions, _pools, _elementwise, _moves, _sizes_at_run_time):  # fmt: skip
+    for family in (_products, _convolutions, _blocked_convolutions, _depthwise, _transposed, _attention, _rowwise, _reductions, _pools, _elementwise, _moves, _sizes_at_run_time, _pairs, _bytes):  # fmt: skip
         for item in family():
             yield item if isinstance(item, tuple) else (item, ())
 
@@ -344,3 +344,67 @@ def _sizes_at_run_time() -> Cases:
         yield Subject(f"any height: conv {rows} {dtype}", picture, lambda x, w: ops.conv(x, w, strides=(1, 1), padding=(1,) * 4, dilation=(1, 1)), lambda x, w: F.conv2d(x, w, None, 1, 1)), ((0, 2, "h"),)  # fmt: skip
         scores = normal(2, rows, 16, dtype=dtype), normal(2, 16, rows, dtype=dtype, seed=1)
         yield Subject(f"any length: scores {rows} {dtype}", scores, ops.matmul, torch.matmul), ((0, 1, "t"), (1, 2, "t"))
+
+
+def _pairs() -> Iterator[Subject]:
+    """Two products in one function, and sums in float32 beside halves."""
+    for (m, k, n), dtype in itertools.product(((33, 48, 40), (17, 20, 24), (64, 64, 64)), DTYPES):
+        a, b, c, d = (normal(*shape, dtype=dtype, seed=i) for i, shape in enumerate(((m, k), (k, n), (m, 16), (16, n))))
+        yield Subject(f"two products {m}x{k}x{n} {dtype}", (a, b, c, d), lambda a, b, c, d: ops.add(ops.matmul(a, b), ops.matmul(c, d)), lambda a, b, c, d: a @ b + c @ d)  # fmt: skip
+
+
+def whole(dtype: str, *shape: int, seed: int = 0) -> np.ndarray:
+    limits = np.iinfo(dtype)
+    return np.random.default_rng([seed, *shape]).integers(limits.min, limits.max + 1, shape).astype(dtype)
+
+
+BYTES = ("int8", "uint8")
+
+
+def _bytes() -> Cases:
+    """Integers must be right to the last bit."""
+    for (m, k, n), left, right in itertools.product(((1, 7, 9), (33, 48, 40), (64, 64, 64), (70, 100, 36), (16, 1024, 24), (2, 130, 200)), BYTES, BYTES):  # fmt: skip
+        arrays = whole(left, m, k), whole(right, k, n, seed=1)
+        yield Subject(f"matmul of {left} and {right} {m}x{k}x{n}", arrays, ops.integer_matmul, _integer_product), ()
+        if left == "uint8":
+            scale = np.random.default_rng(n).uniform(1e-5, 1e-3, n).astype(np.float32)
+            zero = np.array(7, right)
+            yield (
+                Subject(f"requantised matmul of {left} and {right} {m}x{k}x{n}", (*arrays, scale, zero), _requantised, _right_requantised),
+                (),
+            )
+    for left, right in itertools.product(BYTES, BYTES):
+        for m in (5, 64):
+            arrays = whole(left, m, 64), whole(right, 64, 48, seed=1)
+            yield Subject(f"any rows: matmul of {left} and {right} {m}", arrays, ops.integer_matmul, _integer_product), ((0, 0, "n"),)
+    for (n, c, h, o, k, s, p, g, zero), left in itertools.product(_BYTE_CONVOLUTIONS, BYTES):
+        arrays = whole(left, n, c, h, h), whole("int8", o, c // g, k, k, seed=1)
+
+        def body(x: Expr, w: Expr, s: int = s, p: int = p, g: int = g, zero: int = zero) -> Expr:
+            return ops.integer_conv(x, w, strides=(s, s), padding=(p,) * 4, dilation=(1, 1), groups=g, pad_value=zero)
+
+        def right_conv(x: Any, w: Any, s: int = s, p: int = p, g: int = g, zero: int = zero) -> Any:
+            return F.conv2d(F.pad(x.double(), (p,) * 4, value=zero), w.double(), None, s, 0, 1, g).int()
+
+        yield Subject(f"conv of {left} {n}x{c}x{h} to {o}, {k} s{s} p{p} g{g}, padded with {zero}", arrays, body, right_conv), ()
+
+
+# batch, channels, size, outputs, kernel, stride, pad, groups, padded with
+_BYTE_CONVOLUTIONS = (
+    (1, 16, 14, 32, 1, 1, 0, 1, 0), (1, 3, 17, 8, 3, 2, 1, 1, 0), (2, 24, 9, 40, 3, 1, 1, 1, 0), (1, 32, 8, 16, 3, 1, 1, 1, 3), (1, 8, 12, 8, 3, 1, 1, 8, 0),
+    (1, 64, 7, 64, 1, 2, 0, 1, 0),
+)  # fmt: skip
+
+
+def _integer_product(a: Any, b: Any) -> Any:
+    return (a.double() @ b.double()).int()
+
+
+def _requantised(a: Expr, b: Expr, scale: Expr, zero: Expr) -> Expr:
+    return ops.requantise(ops.integer_matmul(a, b), scale, zero, dtype=zero.type.dtype)  # type: ignore[union-attr]
+
+
+def _right_requantised(a: Any, b: Any, scale: Any, zero: Any) -> Any:
+    scaled = _integer_product(a, b).float() * scale.float()
+    limits = torch.iinfo(zero.dtype)
+    return (torch.round(scaled.clamp(limits.min - 7, limits.max - 7)) + 7).to(zero.dtype)

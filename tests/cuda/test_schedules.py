@@ -15,7 +15,7 @@ from aotc.ir.types import TensorType
 from aotc.lowering.compiled import CompiledFunction, CudaKernel
 from aotc.lowering.cuda import nvrtc
 from aotc.lowering.cuda.cubin import architecture, figures
-from aotc.lowering.cuda.kernel import NotOnCuda, lower_function
+from aotc.lowering.cuda.kernel import lower_function
 from aotc.targets import Target
 from aotc.targets.base import Gpu
 from tests.cuda.machine_code import instructions
@@ -61,14 +61,14 @@ def _matmul(rows: int, depth: int, columns: int, target: Target) -> CudaKernel:
     return _kernels(ops.matmul(a, b), a, b, target=target)[0]
 
 
-def _check(kernel: CudaKernel, target: Target) -> None:
+def _check(kernel: CudaKernel, target: Target, instruction: str = "HMMA") -> None:
     """Tensor cores at work, asynchronous copies where there are such, no spills."""
     gpu = target.gpu
     assert gpu is not None
     for sm, cubin in kernel.cubins:
         assert architecture(cubin) == sm
         found = instructions(cubin)
-        assert found["HMMA"] > 0, f"{kernel.symbol} for sm_{sm} multiplies without tensor cores"
+        assert found[instruction] > 0, f"{kernel.symbol} for sm_{sm} multiplies without tensor cores"
         assert (found["LDGSTS"] > 0) == (sm >= 80)
         (kernel_figures,) = figures(cubin)
         assert kernel_figures.local_bytes == 0
@@ -87,16 +87,24 @@ def test_halves_run_on_tensor_cores(board: str) -> None:
         _check(_matmul(*product, target=target), target)
 
 
+@pytest.mark.parametrize("board", ["jetson-xavier", "jetson-orin", "jetson-thor"])
+def test_bytes_run_on_tensor_cores(board: str) -> None:
+    """With everything behind them in the same kernel."""
+    target = targets.get(board)
+    scale, zero = _var("s", 48, 1, 1, dtype="float32"), _var("z", dtype="uint8")
+    for left, right in (("int8", "int8"), ("uint8", "int8"), ("uint8", "uint8")):
+        for rows, depth, columns in ((128, 384, 1536), (33, 48, 40), (16, 64, 16)):
+            a, b, s = _var("a", rows, depth, dtype=left), _var("b", depth, columns, dtype=right), _var("s", columns, dtype="float32")
+            kernels = _kernels(ops.requantise(ops.integer_matmul(a, b), s, zero, dtype="uint8"), a, b, s, zero, target=target)
+            _check(kernels[0], target, "IMMA")
+        x, w = _var("x", 1, 32, 14, 14, dtype=left), _var("w", 48, 32, 1, 1, dtype=right)
+        conv = ops.integer_conv(x, w, strides=(1, 1), padding=(0,) * 4, dilation=(1, 1))
+        _check(_kernels(ops.requantise(conv, scale, zero, dtype="uint8"), x, w, scale, zero, target=target)[0], target, "IMMA")
+
+
 def test_boards_without_tensor_cores_multiply_halves_too() -> None:
     kernel = _matmul(64, 64, 64, targets.get("jetson-nano"))
     assert [sm for sm, _ in kernel.cubins] == [53] and not instructions(kernel.cubins[0][1])
-
-
-def test_recurrent_layers_are_left_to_the_cpu() -> None:
-    w, h = _var("w", 1, 3, 4, 3, dtype="float32"), _var("h", 2, 3, dtype="float32")
-    call = ops.lstm(_var("p", 5, 2, 12, dtype="float32"), w, h, h)
-    made = lower_function(function_of(call, *call.args), targets.get("jetson-orin"))  # type: ignore[arg-type]
-    assert isinstance(made, NotOnCuda) and "no CUDA schedule" in made.reason
 
 
 def test_one_source_for_several_gpus() -> None:

@@ -27,7 +27,7 @@ def run(
     only: Annotated[str, typer.Option(help="Only tests whose name holds this regular expression.", metavar="PATTERN")] = "",
     draw: Annotated[int, typer.Option(help="Only this many of those that pass on the host, drawn by --seed; 0 for all.", min=0)] = 0,
     seed: Annotated[int, typer.Option(help="What --draw draws by.")] = SEED,
-    target: Annotated[str, typer.Option(help="host, or aarch64 under qemu.")] = "host",
+    target: Annotated[str, typer.Option(help="host, aarch64 under qemu, or cuda on the software GPU.")] = "host",
     jobs: Annotated[int, typer.Option("--jobs", "-j", min=1, help="Tests that run at the same time.")] = 1,
     fresh: Annotated[bool, typer.Option("--fresh", help="Forget what an unfinished run has found.")] = False,
     check: Annotated[bool, typer.Option("--check", help="Write nothing; only say what passed before and fails now.")] = False,

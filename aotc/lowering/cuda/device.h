@@ -111,9 +111,8 @@ AOTC half min(half a, half b) { return float(a) < float(b) ? a : b; }
 #define CUDART_NAN __builtin_nan("")
 #endif
 
-// BYTES (16, 8, 4, 2 or 1) at once; both addresses are multiples of as many.
-template <int BYTES> struct aotc_word;
-template <> struct aotc_word<16> { uint4 value; };
+// BYTES (8, 4, 2 or 1) at once, or 16 at a time; both addresses are multiples of as many.
+template <int BYTES> struct aotc_word { uint4 value[BYTES / 16]; };
 template <> struct aotc_word<8> { uint2 value; };
 template <> struct aotc_word<4> { uint value; };
 template <> struct aotc_word<2> { ushort value; };
@@ -136,29 +135,39 @@ template <class Value> AOTC Value aotc_shuffle(Value value, int mask) {
   }
 }
 
-// BYTES from global to shared memory, or zeros; later threads of the block see them after aotc_wait and a barrier.
+// BYTES, each of which is FILL.
+template <int BYTES, int FILL> AOTC aotc_word<BYTES> aotc_filled() {
+  aotc_word<BYTES> word{};
+  if constexpr (FILL != 0) memset(&word, FILL, BYTES);
+  return word;
+}
+// BYTES from global memory, or FILLs.
+template <int BYTES, int FILL = 0> AOTC int aotc_fetch(void *target, const void *source, bool valid) {
+  aotc_word<BYTES> word = aotc_filled<BYTES, FILL>();
+  if (valid) word = *reinterpret_cast<const aotc_word<BYTES> *>(source);
+  *reinterpret_cast<aotc_word<BYTES> *>(target) = word;
+  return 0;
+}
+// BYTES from global to shared memory, or FILLs; later threads of the block see them after aotc_wait and a barrier.
 // From sm_80 on the copy goes on by itself.
-template <int BYTES> AOTC int aotc_copy(void *target, const void *source, bool valid) {
-#if __CUDA_ARCH__ >= 800 && defined(__CUDACC_RTC__)
+template <int BYTES, int FILL = 0> AOTC int aotc_copy(void *target, const void *source, bool valid) {
+#if __CUDA_ARCH__ >= 800
+  if (FILL != 0 && !valid) {
+    *reinterpret_cast<aotc_word<BYTES> *>(target) = aotc_filled<BYTES, FILL>();
+    return 0;
+  }
+#ifdef __CUDACC_RTC__
   unsigned shared = static_cast<unsigned>(__cvta_generic_to_shared(target));
   if constexpr (BYTES == 16)
     asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(shared), "l"(source), "r"(valid ? 16 : 0) : "memory");
   else
     asm volatile("cp.async.ca.shared.global [%0], [%1], %2, %3;" ::"r"(shared), "l"(source), "n"(BYTES), "r"(valid ? BYTES : 0) : "memory");
-#elif __CUDA_ARCH__ >= 800
-  software_cuda_state.engine.copy_async(target, source, BYTES, valid ? BYTES : 0);
 #else
-  aotc_word<BYTES> word{};
-  if (valid) word = *reinterpret_cast<const aotc_word<BYTES> *>(source);
-  *reinterpret_cast<aotc_word<BYTES> *>(target) = word;
+  software_cuda_state.engine.copy_async(target, source, BYTES, valid ? BYTES : 0);
 #endif
-  return 0;
-}
-// BYTES from global memory to registers, or zeros.
-template <int BYTES> AOTC int aotc_fetch(void *target, const void *source, bool valid) {
-  aotc_word<BYTES> word{};
-  if (valid) word = *reinterpret_cast<const aotc_word<BYTES> *>(source);
-  *reinterpret_cast<aotc_word<BYTES> *>(target) = word;
+#else
+  aotc_fetch<BYTES, FILL>(target, source, valid);
+#endif
   return 0;
 }
 // Ends a group of copies of this thread.
@@ -180,72 +189,104 @@ template <int PENDING> AOTC int aotc_wait() {
   return 0;
 }
 
-// Tensor cores: products of 16x16 halves, summed in float, by the threads of a warp together. What of a matrix a thread holds is
-// the hardware's business; sums are stored through shared memory. On the CPU the i-th value is element i * 32 + fragment_lane().
+// Tensor cores: sums += left * right of 16 rows by some depths by 16 columns, by the threads of a warp together, a struct for each
+// type of element. What of a matrix a thread holds is the hardware's business; sums are stored through shared memory. ``stride`` is
+// how many elements rows lie apart; rows of the right matrix are depths. TRANSPOSED: columns lie apart instead.
 #ifdef __CUDACC_RTC__
-#define AOTC_FRAGMENT(array) \
-  "=r"(array[0]), "=r"(array[1]), "=r"(array[2]), "=r"(array[3]), "=r"(array[4]), "=r"(array[5]), "=r"(array[6]), "=r"(array[7])
-#define AOTC_LOAD(operand, layout, array, source, stride)                                                             \
-  asm volatile("wmma.load." operand ".sync.aligned." layout ".m16n16k16.shared.f16 {%0, %1, %2, %3, %4, %5, %6, %7}, [%8], %9;" \
-               : AOTC_FRAGMENT(array)                                                                                 \
-               : "r"(static_cast<unsigned>(__cvta_generic_to_shared(source))), "r"(stride)                            \
+#define AOTC_OUT2(x) "=r"(x[0]), "=r"(x[1])
+#define AOTC_OUT4(x) AOTC_OUT2(x), "=r"(x[2]), "=r"(x[3])
+#define AOTC_OUT8(x) AOTC_OUT4(x), "=r"(x[4]), "=r"(x[5]), "=r"(x[6]), "=r"(x[7])
+#define AOTC_IN2(x) "r"(x[0]), "r"(x[1])
+#define AOTC_IN4(x) AOTC_IN2(x), "r"(x[2]), "r"(x[3])
+#define AOTC_IN8(x) AOTC_IN4(x), "r"(x[4]), "r"(x[5]), "r"(x[6]), "r"(x[7])
+#define AOTC_SUMS(how, x) how(x[0]), how(x[1]), how(x[2]), how(x[3]), how(x[4]), how(x[5]), how(x[6]), how(x[7])
+#define AOTC_LOADED2 "{%0, %1}, [%2], %3;"
+#define AOTC_LOADED4 "{%0, %1, %2, %3}, [%4], %5;"
+#define AOTC_LOADED8 "{%0, %1, %2, %3, %4, %5, %6, %7}, [%8], %9;"
+#define AOTC_FACTORS2 "{%8, %9}, {%10, %11}"
+#define AOTC_FACTORS4 "{%8, %9, %10, %11}, {%12, %13, %14, %15}"
+#define AOTC_FACTORS8 "{%8, %9, %10, %11, %12, %13, %14, %15}, {%16, %17, %18, %19, %20, %21, %22, %23}"
+#define AOTC_EIGHT "{%0, %1, %2, %3, %4, %5, %6, %7}"
+#define AOTC_LOAD(operand, layout, shape, type, held, array, source, stride)                           \
+  asm volatile("wmma.load." operand ".sync.aligned." layout "." shape ".shared." type " " AOTC_LOADED##held \
+               : AOTC_OUT##held(array)                                                                  \
+               : "r"(static_cast<unsigned>(__cvta_generic_to_shared(source))), "r"(stride)              \
                : "memory")
+#define AOTC_KIND(kind, sum, letter, held, shape, type, total, types)                                       \
+  struct kind {                                                                                        \
+    template <bool TRANSPOSED> AOTC void left(uint32_t *array, const void *source, int stride) {       \
+      if constexpr (TRANSPOSED) AOTC_LOAD("a", "col", shape, type, held, array, source, stride);       \
+      else AOTC_LOAD("a", "row", shape, type, held, array, source, stride);                            \
+    }                                                                                                  \
+    template <bool TRANSPOSED> AOTC void right(uint32_t *array, const void *source, int stride) {      \
+      if constexpr (TRANSPOSED) AOTC_LOAD("b", "col", shape, type, held, array, source, stride);       \
+      else AOTC_LOAD("b", "row", shape, type, held, array, source, stride);                            \
+    }                                                                                                  \
+    AOTC void multiply(sum *sums, const uint32_t *left, const uint32_t *right) {                       \
+      asm volatile("wmma.mma.sync.aligned.row.row." shape types " " AOTC_EIGHT ", " AOTC_FACTORS##held ", " AOTC_EIGHT ";" \
+                   : AOTC_SUMS("+" letter, sums)                                                       \
+                   : AOTC_IN##held(left), AOTC_IN##held(right));                                       \
+    }                                                                                                  \
+    AOTC void store(void *target, const sum *sums, int stride) {                                       \
+      asm volatile("wmma.store.d.sync.aligned.row." shape ".shared." total " [%0], {%1, %2, %3, %4, %5, %6, %7, %8}, %9;" \
+                   :                                                                                   \
+                   : "r"(static_cast<unsigned>(__cvta_generic_to_shared(target))), AOTC_SUMS(letter, sums), "r"(stride) \
+                   : "memory");                                                                        \
+    }                                                                                                  \
+  };
+AOTC_KIND(aotc_halves, float, "f", 8, "m16n16k16", "f16", "f32", ".f32.f32")
+AOTC_KIND(aotc_signed_bytes, int, "r", 2, "m16n16k16", "s8", "s32", ".s32.s8.s8.s32")
+AOTC_KIND(aotc_unsigned_bytes, int, "r", 2, "m16n16k16", "u8", "s32", ".s32.u8.u8.s32")
 #else
-template <bool TRANSPOSED> void aotc_load_halves(uint32_t *array, const half *source, int stride) {
-  half held[8];
-  for (int i = 0; i < 8; ++i) {
-    int row = i * 2 + software_cuda::fragment_lane() / 16, column = software_cuda::fragment_lane() % 16;
-    held[i] = TRANSPOSED ? source[column * stride + row] : source[row * stride + column];
+// The i-th value of a thread is element i * 32 + fragment_lane().
+template <class Element, class Sum, int DEPTH, software_cuda::Number INPUT, software_cuda::Number OUTPUT> struct aotc_kind {
+  template <int COLUMNS, bool TRANSPOSED> static void load(uint32_t *array, const void *source, int stride) {
+    software_cuda::need_alignment(source, 16, __LINE__);
+    software_cuda::need_alignment(static_cast<const Element *>(source) + stride, 16, __LINE__);
+    Element taken[DEPTH / 2];
+    for (int i = 0; i < DEPTH / 2; ++i) {
+      int at = i * 32 + software_cuda::fragment_lane(), row = at / COLUMNS, column = at % COLUMNS;
+      taken[i] = static_cast<const Element *>(source)[TRANSPOSED ? column * stride + row : row * stride + column];
+    }
+    memcpy(array, taken, sizeof taken);
   }
-  memcpy(array, held, sizeof held);
-}
+  template <bool TRANSPOSED> static void left(uint32_t *array, const void *source, int stride) {
+    load<DEPTH, TRANSPOSED>(array, source, stride);
+  }
+  template <bool TRANSPOSED> static void right(uint32_t *array, const void *source, int stride) {
+    load<16, TRANSPOSED>(array, source, stride);
+  }
+  static void multiply(Sum *sums, const uint32_t *left, const uint32_t *right) {
+    software_cuda_state.engine.product(__LINE__, {16, 16, DEPTH, INPUT, OUTPUT, true, left, right, sums, sums});
+  }
+  static void store(void *target, const Sum *sums, int stride) {
+    Sum *row = static_cast<Sum *>(target) + software_cuda::fragment_lane() / 16 * stride + software_cuda::fragment_lane() % 16;
+    for (int i = 0; i < 8; ++i) row[i * 2 * stride] = sums[i];
+  }
+};
+using aotc_halves = aotc_kind<half, float, 16, software_cuda::Number::float16, software_cuda::Number::float32>;
+using aotc_signed_bytes = aotc_kind<int8_t, int, 16, software_cuda::Number::int8, software_cuda::Number::int32>;
+using aotc_unsigned_bytes = aotc_kind<uint8_t, int, 16, software_cuda::Number::uint8, software_cuda::Number::int32>;
 #endif
-// The left matrix, whose rows (or, if TRANSPOSED, columns) are ``stride`` elements apart.
-template <bool TRANSPOSED> AOTC int aotc_load_left(uint32_t *array, const half *source, int stride) {
-#ifdef __CUDACC_RTC__
-  if constexpr (TRANSPOSED) AOTC_LOAD("a", "col", array, source, stride);
-  else AOTC_LOAD("a", "row", array, source, stride);
-#else
-  aotc_load_halves<TRANSPOSED>(array, source, stride);
-#endif
+template <class KIND, bool TRANSPOSED> AOTC int aotc_load_left(uint32_t *array, const void *source, int stride) {
+  KIND::template left<TRANSPOSED>(array, source, stride);
   return 0;
 }
-// The right matrix, as above: its rows are depths.
-template <bool TRANSPOSED> AOTC int aotc_load_right(uint32_t *array, const half *source, int stride) {
-#ifdef __CUDACC_RTC__
-  if constexpr (TRANSPOSED) AOTC_LOAD("b", "col", array, source, stride);
-  else AOTC_LOAD("b", "row", array, source, stride);
-#else
-  aotc_load_halves<TRANSPOSED>(array, source, stride);
-#endif
+template <class KIND, bool TRANSPOSED> AOTC int aotc_load_right(uint32_t *array, const void *source, int stride) {
+  KIND::template right<TRANSPOSED>(array, source, stride);
   return 0;
 }
-// sums += left * right
-AOTC int aotc_multiply(float *sums, const uint32_t *left, const uint32_t *right) {
-#ifdef __CUDACC_RTC__
-  asm volatile(
-      "wmma.mma.sync.aligned.row.row.m16n16k16.f32.f32 {%0, %1, %2, %3, %4, %5, %6, %7}, "
-      "{%8, %9, %10, %11, %12, %13, %14, %15}, {%16, %17, %18, %19, %20, %21, %22, %23}, {%0, %1, %2, %3, %4, %5, %6, %7};"
-      : "+f"(sums[0]), "+f"(sums[1]), "+f"(sums[2]), "+f"(sums[3]), "+f"(sums[4]), "+f"(sums[5]), "+f"(sums[6]), "+f"(sums[7])
-      : "r"(left[0]), "r"(left[1]), "r"(left[2]), "r"(left[3]), "r"(left[4]), "r"(left[5]), "r"(left[6]), "r"(left[7]),
-        "r"(right[0]), "r"(right[1]), "r"(right[2]), "r"(right[3]), "r"(right[4]), "r"(right[5]), "r"(right[6]), "r"(right[7]));
-#else
-  using software_cuda::Number;
-  software_cuda_state.engine.product(__LINE__, {16, 16, 16, Number::float16, Number::float32, true, left, right, sums, sums});
-#endif
+template <class KIND, class SUM> AOTC int aotc_multiply(SUM *sums, const uint32_t *left, const uint32_t *right) {
+  KIND::multiply(sums, left, right);
   return 0;
 }
-// Stores 16 rows of 16 sums, ``stride`` floats apart.
-AOTC int aotc_store_sums(void *target, const float *sums, int stride) {
-#ifdef __CUDACC_RTC__
-  asm volatile("wmma.store.d.sync.aligned.row.m16n16k16.shared.f32 [%0], {%1, %2, %3, %4, %5, %6, %7, %8}, %9;"
-               :
-               : "r"(static_cast<unsigned>(__cvta_generic_to_shared(target))), "f"(sums[0]), "f"(sums[1]), "f"(sums[2]), "f"(sums[3]),
-                 "f"(sums[4]), "f"(sums[5]), "f"(sums[6]), "f"(sums[7]), "r"(stride)
-               : "memory");
-#else
-  float *row = static_cast<float *>(target) + software_cuda::fragment_lane() / 16 * stride + software_cuda::fragment_lane() % 16;
-  for (int i = 0; i < 8; ++i) row[i * 2 * stride] = sums[i];
-#endif
+// Stores 16 rows of 16 sums.
+template <class KIND, class SUM> AOTC int aotc_store_sums(void *target, const SUM *sums, int stride) {
+  KIND::store(target, sums, stride);
+  return 0;
+}
+// Four bytes as signed numbers that are 128 less than the unsigned ones.
+AOTC int aotc_center(uint32_t *bytes) {
+  *bytes ^= 0x80808080;
   return 0;
 }

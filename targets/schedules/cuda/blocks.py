@@ -53,7 +53,7 @@ class Problem:
             return False
         large = Source(problem.right, problem.columns, problem.depth) if self.rows < self.columns else Source(problem.left, problem.rows, problem.depth)  # fmt: skip
         plain = large.plain()
-        return plain is None or not problem.depth or stride(plain[0].indices[0], problem.depth[-1].var) == 1
+        return plain is None or not problem.depth or stride(plain.load.indices[0], problem.depth[-1].var) == 1
 
     def blocks(self, rows: int, columns: int) -> int:
         return self.batch * -(-self.rows // rows) * -(-self.columns // columns)

@@ -101,9 +101,12 @@ def _factors(expr: Expr) -> tuple[Expr, Expr] | None:
     return tirx.if_then_else(condition, factors[0], tirx.const(0, str(factors[0].ty))), factors[1]
 
 
+_NARROW = ("float16", "int8", "uint8")
+
+
 def _narrow(expr: Expr) -> Expr:
     """A factor before it was widened for the product."""
-    if isinstance(expr, tirx.Cast) and str(expr.value.ty) == "float16":
+    if isinstance(expr, tirx.Cast) and str(expr.value.ty) in _NARROW:
         return expr.value
     return expr
 

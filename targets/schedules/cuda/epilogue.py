@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, Protocol
 
 from tvm import tirx
 
+from aotc.targets.schedules.cuda.blocks import Grid
 from aotc.targets.schedules.cuda.contraction import Contraction
 from aotc.targets.schedules.cuda.elementwise import VECTOR_BYTES, VectorLoads, aligned, move, size
 from aotc.targets.schedules.cuda.launch import Launch, address, allocated, call, itemsize, threads_over, unrolled
@@ -68,6 +69,28 @@ def store(problem: Contraction, env: Env, column: Expr, lanes: int, total: Calla
 
 def written(problem: Contraction) -> tuple[tirx.Buffer, ...]:
     return tuple(buffer for buffer, _, _ in problem.results)
+
+
+class Tiling(Protocol):
+    """The tile of a block, and into how many parts the depth is cut."""
+
+    @property
+    def rows(self) -> int: ...
+    @property
+    def columns(self) -> int: ...
+    @property
+    def depth(self) -> int: ...
+    @property
+    def split(self) -> int: ...
+
+
+def launches(problem: Contraction, program: Program, tiling: Tiling, product: Callable[[Contraction, Grid], Launch]) -> list[Launch]:
+    """``product`` of all tiles; where the depth is cut, of its parts, and the launch that adds these up."""
+    grid = Grid(problem, tiling.rows, tiling.columns, tiling.depth, tiling.split)
+    if tiling.split == 1:
+        return [product(problem, grid)]
+    partial, rest = in_parts(problem, program, tiling.split, grid.part)
+    return [product(partial, grid), rest]
 
 
 def in_parts(problem: Contraction, program: Program, parts: int, part: Expr) -> tuple[Contraction, Launch]:

@@ -62,7 +62,10 @@ def tiles(work: Work, program: Program, problem: Contraction, name: str) -> list
     if dtype not in ("float32", "int32", "float64") or sizes.is_small(problem):
         return None
     options = sorted(_options(sizes, work.gpu, dtype), key=lambda shape: seconds(_cost(shape, dtype), sizes, work.gpu))
-    return launches(work.choices.pick(name, options), problem, program, work.gpu) if options else None
+    if not options:
+        return None
+    shape = work.choices.pick(name, options)
+    return epilogue.launches(problem, program, shape, lambda part, grid: _product(shape, part, grid, work.gpu))
 
 
 def _options(sizes: Problem, gpu: Gpu, dtype: str) -> Iterator[Shape]:
@@ -80,14 +83,6 @@ def _cost(shape: Shape, dtype: str) -> Cost:
     loads = (shape.down + shape.across) / 2  # a load from shared memory takes as long as two multiply-adds, and brings four elements
     rate = 128 * 4 / itemsize(dtype) * shape.down * shape.across / (shape.down * shape.across + loads)
     return Cost(shape.rows, shape.columns, shape.depth, STAGES, shape.split, rate, resident, -(-shape.threads // WARP), itemsize(dtype))
-
-
-def launches(shape: Shape, problem: Contraction, program: Program, gpu: Gpu) -> list[Launch]:
-    grid = Grid(problem, shape.rows, shape.columns, shape.depth, shape.split)
-    if shape.split == 1:
-        return [_product(shape, problem, grid, gpu)]
-    partial, rest = epilogue.in_parts(problem, program, shape.split, grid.part)
-    return [_product(shape, partial, grid, gpu), rest]
 
 
 def _product(shape: Shape, problem: Contraction, grid: Grid, gpu: Gpu) -> Launch:

@@ -26,6 +26,15 @@ LEAST_COPY = 4
 
 
 @dataclass(frozen=True)
+class Plain:
+    """A value that is a load, and where ``condition`` does not hold, bytes of ``fill`` instead."""
+
+    load: tvm.ir.TensorLoad
+    condition: Expr | None = None
+    fill: int = 0
+
+
+@dataclass(frozen=True)
 class Source:
     """One side of a contraction: an expression over its own axes (rows or columns), the batch and the depth."""
 
@@ -37,16 +46,24 @@ class Source:
     def extent(self) -> Expr:
         return size(self.own)
 
-    def plain(self) -> tuple[tvm.ir.TensorLoad, Expr | None] | None:
-        """The load that the value is, and when it is not zero instead; ``None`` for anything else."""
-        value, condition = self.value, None
-        if isinstance(value, tvm.ir.Call) and value.op.same_as(IF_THEN_ELSE) and _is_zero(value.args[2]):
-            condition, value = value.args[0], value.args[1]
-        return (value, condition) if isinstance(value, tvm.ir.TensorLoad) else None
+    def plain(self) -> Plain | None:
+        """The load that the value is; ``None`` for anything else."""
+        value, condition, fill = self.value, None, 0
+        if isinstance(value, tvm.ir.Call) and value.op.same_as(IF_THEN_ELSE):
+            filled = _bytes_of(value.args[2])
+            if filled is None:
+                return None
+            condition, value, fill = value.args[0], value.args[1], filled
+        return Plain(value, condition, fill) if isinstance(value, tvm.ir.TensorLoad) else None
 
 
-def _is_zero(expr: Expr) -> bool:
-    return isinstance(expr, (tirx.IntImm, tirx.FloatImm)) and float(expr.value) == 0
+def _bytes_of(expr: Expr) -> int | None:
+    """The byte of which a constant consists."""
+    if not isinstance(expr, (tirx.IntImm, tirx.FloatImm)):
+        return None
+    if itemsize(str(expr.ty)) == 1:
+        return int(expr.value) & 0xFF
+    return 0 if float(expr.value) == 0 else None
 
 
 @dataclass(frozen=True)
@@ -63,27 +80,26 @@ def pieces(source: Source, dtype: str, own_tile: int, depth_tile: int) -> Pieces
     """The widest pieces that an operand can be loaded in."""
     plain = source.plain()
     inner_own, inner_depth = source.own[-1] if source.own else None, source.depth[-1] if source.depth else None
-    if plain is not None and str(plain[0].source.dtype) == dtype:
+    if plain is not None and str(plain.load.source.dtype) == dtype:
         for width in PIECES:
             elements = width // itemsize(dtype)
             if elements <= 1:
                 break
             if inner_depth is not None and depth_tile % elements == 0 and _fits(plain, inner_depth, elements):
-                return Pieces(elements, True, _steps(plain[0], inner_own) == elements)
+                return Pieces(elements, True, _steps(plain.load, inner_own) == elements)
             if inner_own is not None and own_tile % elements == 0 and _fits(plain, inner_own, elements):
                 few = known(inner_own.extent) == elements
-                return Pieces(elements, False, few and _steps(plain[0], inner_depth) == elements)
-    load = plain[0] if plain is not None else None
+                return Pieces(elements, False, few and _steps(plain.load, inner_depth) == elements)
+    load = plain.load if plain is not None else None
     along_own = load is not None and _steps(load, inner_own) == 1 and _steps(load, inner_depth) != 1
     return Pieces(1, not along_own, False)
 
 
-def _fits(plain: tuple[tvm.ir.TensorLoad, Expr | None], axis: Axis, elements: int) -> bool:
-    load, condition = plain
+def _fits(plain: Plain, axis: Axis, elements: int) -> bool:
     extent = known(axis.extent)
-    if extent is None or extent % elements or not aligned(load, axis.var, elements):
+    if extent is None or extent % elements or not aligned(plain.load, axis.var, elements):
         return False
-    return condition is None or axis.var not in set(tirx.analysis.undefined_vars(tirx.Evaluate(condition)))
+    return plain.condition is None or axis.var not in set(tirx.analysis.undefined_vars(tirx.Evaluate(plain.condition)))
 
 
 def _steps(load: tvm.ir.TensorLoad, axis: Axis | None) -> int | None:
@@ -117,9 +133,9 @@ class Tile:
         """The tile lies in ``buffer`` from element ``base`` on."""
         self.buffer, self.base = buffer, base
 
-    def _plain(self) -> tuple[tvm.ir.TensorLoad, Expr | None] | None:
+    def _plain(self) -> Plain | None:
         plain = self.source.plain()
-        return plain if plain is not None and str(plain[0].source.dtype) == self.dtype else None
+        return plain if plain is not None and str(plain.load.source.dtype) == self.dtype else None
 
     def offset(self, stage: Expr, own: Expr, depth: Expr) -> Expr:
         """Where an element lies."""
@@ -129,6 +145,7 @@ class Tile:
     def begin(self, env: Env, first: Expr, depth: Expr, stage: Expr) -> tirx.Stmt:
         """Starts loading the tile whose first own index and first depth are given."""
         plain = self._plain()
+        how = f"{self.bytes}, {plain.fill}" if plain is not None and plain.fill else str(self.bytes)
 
         def slot(which: Expr, own: Expr, at: Expr) -> tirx.Stmt:
             here = {**env, **decoded(first + own, self.source.own), **decoded(depth + at, self.source.depth)}
@@ -139,17 +156,16 @@ class Tile:
                 value = tirx.Cast(self.dtype, value) if str(value.ty) != self.dtype else value
                 guarded = tirx.if_then_else(tirx.all(*inside), value, tirx.const(0, self.dtype)) if inside else value
                 return tirx.BufferStore(self.registers, guarded, [local])
-            load, condition = plain
-            valid = [*inside, *([substitute(condition, here)] if condition is not None else [])]
+            valid = [*inside, *([substitute(plain.condition, here)] if plain.condition is not None else [])]
             wanted = tirx.all(*valid) if valid else tirx.const(True, "bool")
-            place = substitute(load.indices[0], here)
+            place = substitute(plain.load.indices[0], here)
             if loads_of(place):  # a gathered operand: the index itself is memory, which is not there outside of the tensor
                 place = tirx.if_then_else(wanted, place, const(0))
-            source = address(load.source, place)
+            source = address(plain.load.source, place)
             if self.asynchronous:
                 assert self.buffer is not None
-                return call(f"aotc_copy<{self.bytes}>", address(self.buffer, self.offset(stage, own, at)), source, wanted)
-            return call(f"aotc_fetch<{self.bytes}>", address(self.registers, local), source, wanted)
+                return call(f"aotc_copy<{how}>", address(self.buffer, self.offset(stage, own, at)), source, wanted)
+            return call(f"aotc_fetch<{how}>", address(self.registers, local), source, wanted)
 
         return self._shared_out(slot)
 
