@@ -24,7 +24,7 @@ from aotc.frontends import import_model
 from aotc.ir.digest import model_digest
 from aotc.ir.dims import Dim
 from aotc.ir.expr import Call, Function, Module
-from aotc.ir.visitor import all_functions, post_order
+from aotc.ir.visitor import all_functions, calls_of, post_order
 from aotc.lowering.build import Workers, compile_functions
 from aotc.lowering.compiled import CompiledFunction, CompiledKernel, CudaKernel, Selection
 from aotc.lowering.cuda.cubin import figures
@@ -134,7 +134,7 @@ def compile(
     output = Path(output)
     with cache_beside(output):
         module = clock("import", lambda: imported(model, EntryPoint(model, args, dynamic_shapes, inputs), states or {}, operators))
-        identity = model_digest(module)
+        identity, random = model_digest(module), _random_notes(module)
         module = with_versions(module, versions)
         used, alone, count = chosen if device != "cpu" else without_gpu(chosen), without_gpu(chosen), _KernelCount(clock.progress)
         skip, picked = () if winograd else ("choose_winograd",), Algorithms(database, used)
@@ -154,7 +154,7 @@ def compile(
     distinct = len({id(kernel) for kernel in kernels})  # equal functions share one
     launched = tuple({each.symbol: each for kernel in kernels for each in kernel.kernels if isinstance(each, CudaKernel)}.values())
     notes = (
-        *_placement_notes(first), *_spill_notes(launched), *_tuning_notes(tuning, first, len(picked.other)),
+        *random, *_placement_notes(first), *_spill_notes(launched), *_tuning_notes(tuning, first, len(picked.other)),
         *board_notes(read_packaged(output), chosen),
     )  # fmt: skip
     return BuildReport(
@@ -269,6 +269,14 @@ def _check_options(precision: str, device: str, target: Target, tuning: str | os
     if tuning is not None:
         raise InvalidOption(f"{os.fspath(tuning)} has choices for kernels of the CPU: build with --device cpu, or without --tuning")
     check_compilers(target.gpu)
+
+
+def _random_notes(module: Module) -> tuple[str, ...]:
+    """Whose random numbers are none to those who run the file."""
+    drawn = [node for function in all_functions(module) for node in calls_of(function.body, ("random_bits",))]
+    names = list(dict.fromkeys(node.origin or node.op.name for node in drawn))
+    more = f" and {len(names) - 3} more" if len(names) > 3 else ""
+    return (f"{', '.join(names[:3])}{more}: the random numbers are the same in every run",) if names else ()
 
 
 def _placement_notes(build: _Build) -> tuple[str, ...]:

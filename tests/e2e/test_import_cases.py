@@ -157,3 +157,11 @@ def test_a_dim_that_must_be_a_multiple(tmp_path: Path) -> None:
         assert_agrees(loaded.run({"x": x})["y"], onnxruntime_outputs(model, {"x": x})["y"], 1e-6)
     with pytest.raises(aotc.RuntimeFailure, match="x"):
         loaded.run({"x": noise(1, 2, 5, 6)})
+
+
+def test_random_numbers_that_are_always_the_same_are_noted(tmp_path: Path) -> None:
+    """Also where the build computes them, since the shape is known."""
+    nodes = [helper.make_node("RandomNormalLike", ["x"], ["r"], name="noise"), helper.make_node("Add", ["x", "r"], ["y"])]
+    model = small.model(nodes, {"x": ("float32", [2, 3])}, {"y": ("float32", [2, 3])})
+    report = aotc.compile(model, output=tmp_path / "m.so", jobs=0)
+    assert report.notes == ("noise: the random numbers are the same in every run",)
