@@ -27,6 +27,7 @@ BASE = {"aotc.errors", "aotc.version", "aotc.cache_dir", "aotc.knobs"}
 TOP = (
     "aotc.cli",
     "aotc.tuning",
+    "aotc.quantisation",
     "aotc.comparison",
     "aotc.entry_points",
     "aotc.onnx_backend",

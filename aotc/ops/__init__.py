@@ -6,8 +6,24 @@ from types import ModuleType
 
 from aotc.ops import attention as attention_family
 from aotc.ops import byte_products as byte_family
+from aotc.ops import (
+    calibration,
+    elementwise,
+    index,
+    linear,
+    norm,
+    pool,
+    random,
+    recurrent,
+    reduce,
+    sampling,
+    select,
+    shape,
+    signal,
+    small,
+    tree,
+)
 from aotc.ops import conv as conv_family
-from aotc.ops import elementwise, index, linear, norm, pool, random, recurrent, reduce, sampling, select, shape, signal, small, tree
 from aotc.ops import fold as fold_family
 from aotc.ops import quantise as quantise_family
 from aotc.ops import resize as resize_family
@@ -16,6 +32,8 @@ from aotc.ops.attention import attention as attention
 from aotc.ops.base import Fusion as Fusion
 from aotc.ops.base import OpDef as OpDef
 from aotc.ops.byte_products import *  # noqa: F403
+from aotc.ops.calibration import fake_quantise as fake_quantise
+from aotc.ops.calibration import observe as observe
 from aotc.ops.conv import conv as conv
 from aotc.ops.conv import conv_transpose as conv_transpose
 from aotc.ops.elementwise import *  # noqa: F403
@@ -84,6 +102,7 @@ ALL: dict[str, OpDef] = _join(
     select,
     fold_family,
     signal,
+    calibration,
     tree,
     random,
     recurrent,

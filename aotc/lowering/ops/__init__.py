@@ -5,6 +5,7 @@ from __future__ import annotations
 from aotc.lowering.ops import (
     attention,
     byte_products,
+    calibration,
     conv,
     elementwise,
     fold,
@@ -46,6 +47,7 @@ FAMILIES = (
     select,
     fold,
     signal,
+    calibration,
     tree,
     random,
     recurrent,

@@ -1,0 +1,154 @@
+"""A float network in int8: calibration, bias correction, accuracy control. docs/int8.md tells how it is used."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from aotc.errors import InvalidOption
+from aotc.ir.expr import Module
+from aotc.passes.options import Options
+from aotc.passes.pipeline import CLEAN, run_passes
+from aotc.quantisation.accuracy import Search, accuracy_control, metric_of, parse_drop
+from aotc.quantisation.bias import correct_bias
+from aotc.quantisation.calibrate import Feeds, Progress, calibrate, make_recipe
+from aotc.quantisation.equalise import equalisation, equalise
+from aotc.quantisation.insert import quantise_network
+from aotc.quantisation.observers import observer
+from aotc.quantisation.recipe import Recipe, read_recipe
+from aotc.quantisation.statistics import Statistics
+from aotc.quantisation.structure import Network, analyse
+
+LABELS = "labels"
+"""The member of a batch that holds the right answers and is no input."""
+
+
+@dataclass(frozen=True)
+class Int8Options:
+    """How a network becomes int8.
+
+    ``observer``: minmax, percentile, entropy, mse, or auto, which takes for each value the one with the least error. ``max_drop``: what the
+    ``metric`` may lose, as a number or such as ``"1%"``; layers go back to float until it holds. ``metric``: ``top1`` (with labels, else
+    agreement with float), ``cosine``, ``sqnr`` (dB), or ``module:function`` of (outputs, float outputs, labels); by default ``top1`` where
+    there are labels, else ``cosine``. ``equalise``: channels of very different size are made alike where that leaves the network's
+    function as it is. ``bias_correction``: the mean error of rounded weights is taken off.
+    """
+
+    observer: str = "auto"
+    max_drop: str | float | None = None
+    metric: str | None = None
+    equalise: bool = True
+    bias_correction: bool = True
+
+
+@dataclass(frozen=True)
+class Samples:
+    """Calibration data: ``batches`` makes an iterator over them each time it is called. ``identity`` names their content, for the cache of
+    statistics; ``count`` is how many there are, 0 where that is not known."""
+
+    batches: Callable[[], Iterable[Feeds]]
+    identity: str = ""
+    count: int = 0
+
+
+@dataclass(frozen=True)
+class Quantised:
+    """``module`` has quantise and dequantise nodes; ``statistics`` and ``search`` are None where they were not needed."""
+
+    module: Module
+    network: Network
+    recipe: Recipe
+    statistics: Statistics | None = None
+    search: Search | None = None
+
+
+def quantise(module: Module, calibration: Any, options: Int8Options | None = None, progress: Progress | None = None) -> Quantised:
+    """``module``, as it was imported, in int8.
+
+    ``calibration`` is a sequence of batches (an array for each input by name; ``labels`` beside them are the right answers), a function that
+    returns an iterable of them, ``Samples``, or a recipe or the path of one, with which nothing is run. Raises InvalidOption for data that do not
+    fit, UnsupportedModel or BuildError as a build does.
+    """
+    options, progress = options or Int8Options(), progress or (lambda stage, done, total: None)
+    observer(options.observer)
+    clean = run_passes(module, CLEAN, Options())
+    recipe = (
+        calibration
+        if isinstance(calibration, Recipe)
+        else read_recipe(calibration)
+        if isinstance(calibration, (str, os.PathLike))
+        else None
+    )
+    if recipe is not None:
+        network = equalise(analyse(clean), recipe.equalised)
+        _check(network, recipe)
+        return Quantised(quantise_network(network, recipe), network, recipe)
+    samples = samples_of(calibration)
+    network, recipe, statistics = _calibrated(analyse(clean), samples, options, progress)
+    search = None
+    if options.max_drop is not None:
+        search = _controlled(network, recipe, samples, options, progress)
+        recipe = search.recipe
+    return Quantised(quantise_network(network, recipe), network, recipe, statistics, search)
+
+
+def _calibrated(network: Network, samples: Samples, options: Int8Options, progress: Progress) -> tuple[Network, Recipe, Statistics]:
+    inputs = {param.name for param in network.module.main.params}
+
+    def batches() -> Iterable[Feeds]:
+        return (_inputs(batch, inputs) for batch in samples.batches())
+
+    statistics = calibrate(network, batches(), progress, samples.identity, samples.count)
+    factors: dict[str, tuple[float, ...]] = {}
+    if options.equalise and (factors := equalisation(network, statistics)):
+        network = equalise(network, factors)
+        statistics = calibrate(network, batches(), progress, samples.identity, samples.count)
+    recipe = make_recipe(network, statistics, options.observer, factors, {"batches": statistics.samples})
+    if options.bias_correction:
+        recipe = correct_bias(network, recipe, statistics)
+    return network, recipe, statistics
+
+
+def _controlled(network: Network, recipe: Recipe, samples: Samples, options: Int8Options, progress: Progress) -> Search:
+    inputs = {param.name for param in network.module.main.params}
+    batches = list(samples.batches())
+    labelled = all(LABELS in batch for batch in batches) and LABELS not in inputs
+    labels = [np.asarray(batch[LABELS]) for batch in batches] if labelled else None
+    drop = parse_drop(options.max_drop) if isinstance(options.max_drop, str) else float(options.max_drop or 0)
+    metric = metric_of(options.metric or ("top1" if labelled else "cosine"))
+    return accuracy_control(network, recipe, [_inputs(batch, inputs) for batch in batches], labels, metric, drop, progress)
+
+
+def _inputs(batch: Feeds, inputs: set[str]) -> Feeds:
+    if not isinstance(batch, dict) or not inputs <= batch.keys():
+        given = ", ".join(map(str, batch)) if isinstance(batch, dict) else type(batch).__name__
+        raise InvalidOption(f"a batch of the calibration data has {given}; expected an array for each input: {', '.join(sorted(inputs))}")
+    return {name: np.asarray(batch[name]) for name in inputs}
+
+
+def samples_of(data: Any) -> Samples:
+    """Raises InvalidOption for what is neither batches nor a function that returns them."""
+    if isinstance(data, Samples):
+        return data
+    if callable(data):
+        return Samples(data)
+    if isinstance(data, Sequence) and not isinstance(data, (str, bytes)):
+        return Samples(lambda: data, count=len(data))
+    raise InvalidOption(
+        f"calibration is {type(data).__name__}; expected a list of batches (dicts of an array for each input), a function that returns an "
+        "iterable of them, or the path of a recipe"
+    )
+
+
+def _check(network: Network, recipe: Recipe) -> None:
+    """That a recipe is of this network."""
+    known = {layer.name for layer in network.layers}
+    missing = [*(known - recipe.layers.keys()), *(set(network.names) - recipe.values.keys())]
+    if missing:
+        raise InvalidOption(
+            f"the recipe has nothing on {', '.join(sorted(missing)[:3])}: it was made for another model; run `aotc quantize` again"
+        )
