@@ -14,7 +14,7 @@ import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 from aotc import targets
 from aotc.cache_dir import cache_beside
@@ -48,10 +48,13 @@ from aotc.packaging.stubs import stub_source
 from aotc.packaging.weights_file import weights_path, write_weights
 from aotc.passes.choose_winograd import winograd_growth
 from aotc.passes.pipeline import optimise
-from aotc.targets import Target, without_gpu
+from aotc.targets import Target, with_rounded_factors, without_gpu
 from aotc.version import __version__
 
-PRECISIONS = ("fp32", "fp16")
+if TYPE_CHECKING:
+    from aotc.quantisation import Int8Options, Quantised
+
+PRECISIONS = ("fp32", "fp16", "tf32")
 DEVICES = ("auto", "cpu", "cuda")
 
 Progress = Callable[[str, int, int], None]
@@ -63,7 +66,7 @@ class BuildReport:
     """What a build made. Sizes are bytes; ``arena_size`` and ``arena_lower_bound`` are ``None`` where they depend on the
     shapes of the inputs; ``weights_file`` is the file of weights beside the output, where they are too large for it. ``kernels_tuned`` are those whose choices come from a tuning file.
     ``winograd_growth`` has, by layer, by how much Winograd convolution makes its weights larger. ``placement`` says of each fused
-    function of a build for a GPU where it runs, and why on the CPU; ``cuda_kernels`` are those of the file. ``seconds`` has the time of each stage; ``notes`` are what the
+    function of a build for a GPU where it runs, and why on the CPU; ``cuda_kernels`` are those of the file. ``quantised`` says what became int8. ``seconds`` has the time of each stage; ``notes`` are what the
     user should know."""
 
     output: Path
@@ -82,6 +85,7 @@ class BuildReport:
     winograd_growth: Mapping[str, int] = field(default_factory=dict)
     placement: Mapping[Function, Placed] = field(default_factory=dict)
     cuda_kernels: tuple[CudaKernel, ...] = ()
+    quantised: Quantised | None = None
 
 
 def compile(
@@ -102,6 +106,8 @@ def compile(
     versions: Sequence[Mapping[str, Sequence[int]]] = (),
     tuning: str | os.PathLike[str] | None = None,
     winograd: bool = True,
+    calibration: Any = None,
+    int8: Int8Options | None = None,
     progress: Progress | None = None,
 ) -> BuildReport:
     """Compile ``model`` into the shared library ``output``.
@@ -110,8 +116,8 @@ def compile(
     ``ExportedProgram``, a ``torch.nn.Module`` (with example ``args``, and ``dynamic_shapes`` as ``torch.export`` takes
     them), or a Module. ``inputs`` fixes or bounds the dims of inputs by name. ``jobs`` is the number of processes that
     build kernels, by default one a core; 0 builds them in this process, best for many small models one after another. It does
-    not change the output. ``precision`` is ``fp32``, or ``fp16`` for a GPU: sums and norms are then still float32, and inputs and
-    outputs keep their types. ``device`` is ``cpu``; ``cuda`` for the target's GPU with the CPU for what it cannot do; or ``auto``, which is
+    not change the output. ``precision`` is ``fp32``, or for a GPU ``fp16``: sums and norms are then still float32, and inputs and
+    outputs keep their types; or ``tf32``: float32, but that factors of products are rounded to 11 bits. ``device`` is ``cpu``; ``cuda`` for the target's GPU with the CPU for what it cannot do; or ``auto``, which is
     ``cuda`` where the target has a GPU, with all of it for the CPU too, which runs where there is no such GPU. ``compiler``
     names a gcc to link with instead of the ziglang wheel. ``operators`` are the user's own operators.
 
@@ -125,20 +131,28 @@ def compile(
     is named here, since the output depends on it. ``winograd=False`` forbids Winograd convolutions, whose weights are larger and
     whose results differ a little from those of direct sums: then the file has no weights but the model's own.
 
+    ``precision="int8"`` makes integers of convolutions and matrix products. ``calibration`` is what it learns their ranges from: a list of
+    batches, each a dict of an array for each input, a function that returns an iterable of them, or the path of a recipe that
+    ``aotc quantize`` wrote. ``int8`` are the options, such as ``aotc.Int8Options(max_drop="1%")``.
+
     Raises InvalidModel, UnsupportedModel, InvalidOption or BuildError; then nothing is written.
     """
     clock = _Clock(progress)
     chosen = targets.get(target) if isinstance(target, str) else target
     _check_options(precision, device, chosen, tuning)
+    _check_calibration(precision, calibration)
     database = {} if tuning is None else read_tuning(tuning)
     output = Path(output)
     with cache_beside(output):
         module = clock("import", lambda: imported(model, EntryPoint(model, args, dynamic_shapes, inputs), states or {}, operators))
         identity, random = model_digest(module), _random_notes(module)
+        quantised = clock("quantise", lambda: _quantised(module, calibration, int8, clock)) if precision == "int8" else None
+        module = module if quantised is None else quantised.module
         module = with_versions(module, versions)
         used, alone, count = chosen if device != "cpu" else without_gpu(chosen), without_gpu(chosen), _KernelCount(clock.progress)
+        used = with_rounded_factors(used) if precision == "tf32" else used
         skip, picked = () if winograd else ("choose_winograd",), Algorithms(database, used)
-        module = clock("optimise", lambda: optimise(module, used, skip, pick=picked, precision=precision))
+        module = clock("optimise", lambda: optimise(module, used, skip, pick=picked, precision="fp16" if precision == "fp16" else "fp32"))
         with Workers() as workers:
             builds = [_lower(module, used, jobs, clock, count, database, workers)]
             if device == "auto" and builds[0].uses_gpu:  # the very functions and weights, for the CPU
@@ -154,14 +168,14 @@ def compile(
     distinct = len({id(kernel) for kernel in kernels})  # equal functions share one
     launched = tuple({each.symbol: each for kernel in kernels for each in kernel.kernels if isinstance(each, CudaKernel)}.values())
     notes = (
-        *random, *_placement_notes(first), *_spill_notes(launched), *_tuning_notes(tuning, first, len(picked.other)),
+        *random, *(quantised.notes if quantised is not None else ()), *_placement_notes(first), *_spill_notes(launched), *_tuning_notes(tuning, first, len(picked.other)),
         *board_notes(read_packaged(output), chosen),
     )  # fmt: skip
     return BuildReport(
         output, chosen, linked, entry.arena_size, entry.arena_lower_bound, planned.weights_size, len(entry.steps),
         count.built, distinct - count.built, clock.seconds, notes, weights_path(output) if linked.weights_beside else None,
         len({id(first.compiled[function]) for function in first.tuned}), winograd_growth(module), first.placement,
-        launched,
+        launched, quantised,
     )  # fmt: skip
 
 
@@ -263,12 +277,31 @@ def _check_options(precision: str, device: str, target: Target, tuning: str | os
     if device == "cuda" and target.gpu is None:
         raise InvalidOption(f"the target {target.name} has no GPU that aotc knows: build with --device cpu, or for a Jetson")
     if device == "cpu" or target.gpu is None:
-        if precision == "fp16":
-            raise InvalidOption("CPUs compute in float32; fp16 is for the GPU of a Jetson: build with --device cuda, or with --precision fp32")
+        if precision != "fp32":
+            raise InvalidOption(
+                f"CPUs compute in float32; {precision} is for the GPU of a Jetson: build with --device cuda, or with --precision fp32"
+            )
         return
     if tuning is not None:
         raise InvalidOption(f"{os.fspath(tuning)} has choices for kernels of the CPU: build with --device cpu, or without --tuning")
     check_compilers(target.gpu)
+    if precision == "tf32":
+        with_rounded_factors(target)
+
+
+def _check_calibration(precision: str, calibration: Any) -> None:
+    if precision == "int8" and calibration is None:
+        raise InvalidOption(
+            "int8 needs calibration: some dozens of typical inputs (--calib), or the recipe that `aotc quantize` made of them"
+        )
+    if precision != "int8" and calibration is not None:
+        raise InvalidOption(f"calibration is for --precision int8, not {precision}")
+
+
+def _quantised(module: Module, calibration: Any, options: Int8Options | None, clock: _Clock) -> Quantised:
+    from aotc.quantisation import quantise  # it compiles the float network itself
+
+    return quantise(module, calibration, options, clock.progress)
 
 
 def _random_notes(module: Module) -> tuple[str, ...]:

@@ -31,6 +31,8 @@ NO_PROLOGUE = frozenset({"concat", "pad", "resize", "scatter_elements", "scatter
 and they are no prologue themselves."""
 ROW_WISE = frozenset({"softmax", "log_softmax", "layer_norm", "rms_norm"})
 """Anchors that pass over their input several times: a cheap prologue still beats writing a tensor and reading it back."""
+GPU_PROLOGUE = frozenset({"layout_transform"})
+"""What takes a cheap prologue on a GPU, where it has no schedule of its own."""
 EXPENSIVE = frozenset([
     "exp", "log", "log1p", "expm1", "sqrt", "rsqrt", "sin", "cos", "tan", "asin", "acos", "atan", "sinh", "cosh",
     "tanh", "asinh", "acosh", "atanh", "erf", "sigmoid", "softplus", "silu", "mish", "gelu", "elu", "selu", "celu",
@@ -43,7 +45,9 @@ def fuse_operators(module: Module, options: Options) -> Module:
     """Every call of an operator ends up inside a primitive function. Their parameters are named p0, p1, ... in order of
     use; scalar constants stand inside, other constants and weights are arguments. A fused function's name joins the
     operators' names and its origin the user's names. Without ``options.fuse`` each call is a function of its own."""
-    return map_functions(module, lambda function: _fuse(function, options.fuse))
+    gpu = options.target is not None and options.target.gpu is not None
+    prologues = ROW_WISE | GPU_PROLOGUE if gpu else ROW_WISE
+    return map_functions(module, lambda function: _fuse(function, options.fuse, prologues))
 
 
 @dataclass(eq=False)
@@ -60,17 +64,19 @@ class _Group:
         return self.members[-1]
 
 
-def _fuse(function: Function, join: bool) -> Function:
+def _fuse(function: Function, join: bool, prologues: frozenset[str]) -> Function:
+    """``prologues`` names the anchors that compute cheap calls before them as they read."""
     if not any(_is_operator(node) for node in post_order(function.body)):
         return function
-    grouping = _Grouping(function)
+    grouping = _Grouping(function, prologues)
     if join:
         grouping.join()
     return with_body(function, _emit(function, grouping))
 
 
 class _Grouping:
-    def __init__(self, function: Function) -> None:
+    def __init__(self, function: Function, prologues: frozenset[str]) -> None:
+        self.prologues = prologues
         self.order = post_order(function.body)
         self.number = {node: i for i, node in enumerate(self.order)}
         self.users = users(function.body)
@@ -138,7 +144,7 @@ class _Grouping:
         if _kind(target) == Fusion.REDUCTION:
             return reads_once
         first = cast(Call, target).args[0]
-        return _name(target) in ROW_WISE and plain and reads_once and not expensive and any(group.sink is first for group in joining)
+        return _name(target) in self.prologues and plain and reads_once and not expensive and any(group.sink is first for group in joining)
 
     def between(self, start: Expr, end: Expr) -> list[Expr] | None:
         """The nodes on the ways from ``start`` to its post-dominator ``end``, both left out; ``None`` for too many."""

@@ -95,7 +95,10 @@ class _Lowering:
         if _dtype(value) == dtype:
             return value
         if (value, dtype) not in self.cast:
-            made = ops.cast(value, dtype=dtype, origin=getattr(value, "origin", ""))
+            if ops.reshape.is_call(value):  # the cast stands before it, beside what computes the value
+                made = with_children(value, [self._to(children(value)[0], dtype)])
+            else:
+                made = ops.cast(value, dtype=dtype, origin=getattr(value, "origin", ""))
             self.cast[value, dtype], self.cast[made, _dtype(value)] = made, value
         return self.cast[value, dtype]
 

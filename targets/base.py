@@ -24,7 +24,8 @@ class Gpu:
     """The GPU of a target.
 
     ``sm`` are the compute capabilities that a file gets machine code for (87 for sm_87); capabilities are those that all of them have.
-    ``cuda`` is the CUDA release whose driver runs the file. ``shared_bytes`` is the shared memory that a block can ask for,
+    ``cuda`` is the CUDA release whose driver runs the file. ``round_factors`` says that factors of float32 products may be rounded to
+    tf32, which tensor cores multiply: the build's user asked for it. ``shared_bytes`` is the shared memory that a block can ask for,
     ``registers`` how many 32-bit registers it may use. ``ptx``: files hold PTX for the oldest of ``sm`` as well, of which a driver makes
     code for newer GPUs. ``memory_gbs`` (GB/s) and ``clock_ghz`` are rough figures, from which times are
     estimated; ``multiprocessors`` is how many blocks run side by side at least.
@@ -38,6 +39,7 @@ class Gpu:
     memory_gbs: float
     clock_ghz: float
     ptx: bool = False
+    round_factors: bool = False
 
     @property
     def tensor_types(self) -> frozenset[str]:
@@ -163,6 +165,15 @@ def with_ptx(target: Target) -> Target:
     if target.gpu is None:
         raise InvalidOption(f"the target {target.name} has no GPU that PTX could be for; name a Jetson, or leave it out")
     return replace(target, gpu=replace(target.gpu, ptx=True))
+
+
+def with_rounded_factors(target: Target) -> Target:
+    """The target with products of float32 on its GPU's tensor cores, in tf32. Raises InvalidOption where these have no tf32."""
+    if target.gpu is None or "tfloat32" not in target.gpu.tensor_types:
+        raise InvalidOption(
+            f"{target.name} has no tensor cores that multiply tf32, which are GPUs' from sm_80 on: build with --precision fp16 or fp32"
+        )
+    return replace(target, gpu=replace(target.gpu, round_factors=True))
 
 
 def without_gpu(target: Target) -> Target:

@@ -10,6 +10,16 @@ import typer
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TaskID, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
+from aotc.cli.calibration import (
+    BiasOption,
+    CalibOption,
+    DropOption,
+    EqualiseOption,
+    MetricOption,
+    ObserverOption,
+    int8_options,
+    load_calibration,
+)
 from aotc.cli.common import (
     AsJson,
     InputShapes,
@@ -26,11 +36,13 @@ from aotc.cli.common import (
     version_text,
 )
 from aotc.cli.dims import parse_inputs, parse_versions
-from aotc.cli.source import load_sources
+from aotc.cli.source import Source, load_sources
+from aotc.cli.tensors import ChannelsOption, CropOption, LayoutOption, MeanOption, Preprocessing, StdOption
 from aotc.errors import InvalidOption
 
 if TYPE_CHECKING:
     from aotc.compiler import BuildReport
+    from aotc.ir.expr import Module
     from aotc.targets import Target
 
 
@@ -41,7 +53,11 @@ def build(
     output: Annotated[str, typer.Option("--output", "-o", metavar="FILE", help="The file to write.")] = "model.so",
     inputs: InputShapes = None,
     precision: Annotated[
-        str, typer.Option(help="Arithmetic of the built file: `fp32`, or `fp16` for a GPU, where sums and norms stay in float32.")
+        str,
+        typer.Option(
+            help="Arithmetic of the built file: `fp32`; for a GPU `fp16`, where sums and norms stay in float32, or `tf32`: float32 whose "
+            "factors of products are rounded to 11 bits."
+        ),
     ] = "fp32",
     device: Annotated[
         str,
@@ -97,6 +113,17 @@ def build(
             help="Use Winograd convolution where it is estimated to be faster. Its weights make the file larger; the report says by how much.",
         ),
     ] = True,
+    calib: CalibOption = None,
+    observer: ObserverOption = "auto",
+    max_drop: DropOption = None,
+    metric: MetricOption = None,
+    equalise: EqualiseOption = True,
+    bias_correction: BiasOption = True,
+    mean: MeanOption = "0",
+    std: StdOption = "1",
+    layout: LayoutOption = "nchw",
+    channels: ChannelsOption = "rgb",
+    crop: CropOption = 1.0,
     as_json: AsJson = False,
 ) -> None:
     """Compile a model, or several as the entry points of one file, into one shared library.
@@ -104,6 +131,8 @@ def build(
     Example: `aotc build model.onnx --target jetson --input image:1x3x224x224 --output model.so`
 
     Example: `aotc build model.onnx --tuning tuning.jsonl`, where `aotc tune model.onnx` wrote that file
+
+    Example: `aotc build model.onnx --precision int8 --calib photographs/ --mean 127 --std 128 --max-drop 1%`
 
     Example: `aotc build prefill=prefill.onnx step=step.onnx --state past=present`
     """
@@ -116,14 +145,15 @@ def build(
     own = load_operators_of(operators)
     source = load_sources(models)
     started = time.perf_counter()
+    calibration, taken = _calibration(calib, source, inputs, own, Preprocessing(mean, std, layout, channels, crop))
     with _progress(quiet=as_json) as progress:
         report = aotc.compile(
-            source.model,
+            source.model if taken is None else taken,
             target=_target(target, jetpack, sm, ptx),
             output=output,
-            inputs=parse_inputs(inputs),
-            args=source.args,
-            dynamic_shapes=source.dynamic_shapes,
+            inputs=parse_inputs(inputs) if taken is None else None,
+            args=source.args if taken is None else None,
+            dynamic_shapes=source.dynamic_shapes if taken is None else None,
             precision=precision,
             device=device,
             jobs=jobs,
@@ -134,6 +164,8 @@ def build(
             states=one_per_name(states or [], "=", "--state"),
             tuning=tuning,
             winograd=winograd,
+            calibration=calibration,
+            int8=int8_options(observer, max_drop, metric, equalise, bias_correction) if calibration is not None else None,
             progress=progress,
         )
     facts = build_facts(report, time.perf_counter() - started)
@@ -141,6 +173,20 @@ def build(
         print_json(facts)
     else:
         _print_summary(facts)
+
+
+def _calibration(
+    calib: str | None, source: Source, inputs: list[str] | None, own: list[Any], images: Preprocessing
+) -> tuple[Any, Module | None]:
+    """The calibration data, and the imported model, whose inputs they are for; None without data."""
+    if calib is None:
+        return None, None
+    from aotc.frontends import import_model
+
+    if isinstance(source.model, dict):
+        raise InvalidOption("int8 takes one model: quantise each alone")
+    module = import_model(source.model, parse_inputs(inputs), source.args, source.dynamic_shapes, own)
+    return load_calibration(calib, module, images), module
 
 
 def _target(name: str, jetpack: str | None, sm: str | None, ptx: bool) -> Target:
@@ -161,6 +207,7 @@ def build_facts(report: BuildReport, seconds: float) -> dict[str, Any]:
     from aotc.packaging.elf_check import inspect_elf
     from aotc.packaging.planfile import read_plan
     from aotc.packaging.reader import read_packaged
+    from aotc.quantisation.report import facts_of as int8_facts
 
     elf = inspect_elf(Path(report.output))
     return {
@@ -191,6 +238,7 @@ def build_facts(report: BuildReport, seconds: float) -> dict[str, Any]:
             if not placed.on_device
         ],
         "gpu": gpu_facts(read_plan(read_packaged(report.output).plan).entry_points[0]) if report.cuda_kernels else {},
+        "int8": None if report.quantised is None else int8_facts(report.quantised),
         "notes": list(report.notes),
     }
 

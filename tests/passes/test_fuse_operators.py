@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import pytest
 
-from aotc import ops
+from aotc import ops, targets
 from aotc.ir.dims import Dim, symbol
 from aotc.ir.expr import Call, Function, Module, Var
 from aotc.ir.types import tensor
 from aotc.ir.verify import verify_fused
 from aotc.ir.visitor import calls_of, post_order
 from aotc.passes.fuse_operators import MAX_CALLS, fuse_operators
-from aotc.passes.options import Options
+from aotc.passes.options import Options, options_for
 from tests.passes.helpers import agree, fused, module, weight
 
 X = "(%x: float32[2, 8, 4, 4], %y: float32[2, 8, 4, 4]) {\n "
@@ -69,6 +69,14 @@ def cut(text: str, head: str = X) -> list[str]:
 )  # fmt: skip
 def test_cuts(text: str, expected: list[str]) -> None:
     assert sorted(cut(text)) == sorted(expected)
+
+
+@pytest.mark.parametrize(("target", "expected"), [("jetson-orin", ["cast_layout_transform"]), ("host", ["cast", "layout_transform"])])
+def test_what_comes_before_a_layout(target: str, expected: list[str]) -> None:
+    before = module(f'{X}%a = cast(%x) {{dtype="float16"}}\n %0 = layout_transform(%a) {{block=8, channels=8}}\n return %0\n}}')
+    after = fuse_operators(before, options_for(targets.get(target)))
+    agree(before, after)
+    assert fused(after) == expected
 
 
 def test_text_of_a_fused_function() -> None:

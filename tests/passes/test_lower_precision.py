@@ -100,3 +100,15 @@ def test_embeddings_are_halves() -> None:
     assert halves(lower_precision(module(text, weights), HALF)) == {"gather", "layer_norm"}
     weights["t"] = weights["t"] * 1e6
     assert not halves(lower_precision(module(text, weights), HALF))
+
+
+def test_casts_stand_before_reshapes() -> None:
+    """Where they join what computes the value."""
+    before = module(
+        "(%x: float32[4, 2], %y: float32[12]) {\n %0 = relu(%y)\n %1 = reshape(%0) {shape=(2, 6)}\n %2 = matmul(%x, %1)\n return %2\n}"
+    )
+    after = module(
+        '(%x: float32[4, 2], %y: float32[12]) {\n %a = cast(%x) {dtype="float16"}\n %0 = relu(%y)\n %b = cast(%0) {dtype="float16"}\n'
+        ' %1 = reshape(%b) {shape=(2, 6)}\n %2 = matmul(%a, %1)\n %3 = cast(%2) {dtype="float32"}\n return %3\n}'
+    )
+    check(lower_precision, before, after, HALF, tolerance=4e-3)

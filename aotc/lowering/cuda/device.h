@@ -235,6 +235,7 @@ template <int PENDING> AOTC int aotc_wait() {
     }                                                                                                  \
   };
 AOTC_KIND(aotc_halves, float, "f", 8, "m16n16k16", "f16", "f32", ".f32.f32")
+AOTC_KIND(aotc_short_floats, float, "f", 4, "m16n16k8", "tf32", "f32", ".f32.tf32.tf32.f32")
 AOTC_KIND(aotc_signed_bytes, int, "r", 2, "m16n16k16", "s8", "s32", ".s32.s8.s8.s32")
 AOTC_KIND(aotc_unsigned_bytes, int, "r", 2, "m16n16k16", "u8", "s32", ".s32.u8.u8.s32")
 #else
@@ -265,6 +266,7 @@ template <class Element, class Sum, int DEPTH, software_cuda::Number INPUT, soft
   }
 };
 using aotc_halves = aotc_kind<half, float, 16, software_cuda::Number::float16, software_cuda::Number::float32>;
+using aotc_short_floats = aotc_kind<float, float, 8, software_cuda::Number::tfloat32, software_cuda::Number::float32>;
 using aotc_signed_bytes = aotc_kind<int8_t, int, 16, software_cuda::Number::int8, software_cuda::Number::int32>;
 using aotc_unsigned_bytes = aotc_kind<uint8_t, int, 16, software_cuda::Number::uint8, software_cuda::Number::int32>;
 #endif
@@ -283,6 +285,15 @@ template <class KIND, class SUM> AOTC int aotc_multiply(SUM *sums, const uint32_
 // Stores 16 rows of 16 sums.
 template <class KIND, class SUM> AOTC int aotc_store_sums(void *target, const SUM *sums, int stride) {
   KIND::store(target, sums, stride);
+  return 0;
+}
+// A float rounded to the 11 bits that tensor cores take, ties away from zero.
+AOTC int aotc_shorten(uint32_t *value) {
+#ifdef __CUDACC_RTC__
+  asm("cvt.rna.tf32.f32 %0, %1;" : "=r"(*value) : "f"(__uint_as_float(*value)));
+#else
+  *value = (*value + 0x1000) & 0xFFFFE000;
+#endif
   return 0;
 }
 // Four bytes as signed numbers that are 128 less than the unsigned ones.

@@ -81,6 +81,8 @@ BUSY_WARPS = 8
 """Warps of a multiprocessor from which on its arithmetic waits for nothing but itself."""
 CACHE_BYTES = 32
 """Bytes that a multiprocessor reads from the second-level cache in a cycle."""
+LAUNCH_SECONDS = 7e-6
+"""What one launch more costs: itself, and that the GPU runs empty and fills again."""
 
 
 def seconds(cost: Cost, sizes: Problem, gpu: Gpu) -> float:
@@ -93,7 +95,7 @@ def seconds(cost: Cost, sizes: Problem, gpu: Gpu) -> float:
     turn = max(together * multiply, together * load, LATENCY_CYCLES / (cost.stages - 1))
     turns = -(-sizes.depth // (cost.split * cost.depth)) + 2
     cycles = -(-blocks // (gpu.multiprocessors * together)) * turn * turns + LATENCY_CYCLES
-    sums = sizes.batch * sizes.rows * sizes.columns * 8 * cost.split / (gpu.memory_gbs * 1e9) + 3e-6 if cost.split > 1 else 0.0
+    sums = sizes.batch * sizes.rows * sizes.columns * 8 * cost.split / (gpu.memory_gbs * 1e9) + LAUNCH_SECONDS if cost.split > 1 else 0.0
     return cycles / (gpu.clock_ghz * 1e9) + sums
 
 

@@ -47,6 +47,7 @@ class Kind:
 
 
 HALVES = Kind("aotc_halves", "float16", "float32", 16, 8, 1)
+SHORT_FLOATS = Kind("aotc_short_floats", "float32", "float32", 8, 4, 0.5)
 SIGNED = Kind("aotc_signed_bytes", "int8", "int32", 16, 2, 2)
 UNSIGNED = Kind("aotc_unsigned_bytes", "uint8", "int32", 16, 2, 2)
 
@@ -55,6 +56,8 @@ def kind_of(problem: Contraction, gpu: Gpu) -> Kind | None:
     """How a contraction's factors are multiplied; ``None`` where the GPU's tensor cores do not. Signed bytes times unsigned ones
     are ``SIGNED``: the unsigned ones lose 128 on their way, which ``Warps`` makes up for."""
     factors = str(problem.left.ty), str(problem.right.ty)
+    if set(factors) == {"float32"}:
+        return SHORT_FLOATS if gpu.round_factors and str(problem.total.ty) == "float32" else None
     if not set(factors) <= gpu.tensor_types:
         return None
     kinds = {("float16", "float16"): HALVES, ("int8", "int8"): SIGNED, ("uint8", "uint8"): UNSIGNED, ("int8", "uint8"): SIGNED}
@@ -113,12 +116,17 @@ class Warps:
                 unrolled(share.down, lambda i: load("left", left, self.a, self.row, left.depth_major, i, depth), "i"),
                 unrolled(share.across, lambda j: load("right", right, self.b, self.column, not right.depth_major, j, depth), "j"),
             ]
+            if kind is SHORT_FLOATS:
+                parts += [self._shortened(self.a), self._shortened(self.b)]
             if self.offset is not None:
                 parts.append(self.offset.take())
             parts.append(unrolled(share.down, lambda i: unrolled(share.across, lambda j: self._add(i, j), "j"), "i"))
             return sequence(parts)
 
         return unrolled(self.depth // kind.depth, step, "step")
+
+    def _shortened(self, fragments: tirx.Buffer) -> tirx.Stmt:
+        return unrolled(int(fragments.shape[0]), lambda i: call("aotc_shorten", address(fragments, i)), "i")
 
     def _add(self, i: Expr, j: Expr) -> tirx.Stmt:
         at = (i * const(self.share.across) + j) * const(HELD)
