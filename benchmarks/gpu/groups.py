@@ -70,6 +70,8 @@ def run_here(group: Group, keys: list[str], folder: Path) -> int:
         journal.write(group.name, key, None)
         try:
             result, broken = group.run(key, folder), False
+        except (ImportError, FileNotFoundError) as error:
+            result, broken = {"missing": str(error)}, False
         except Exception as error:
             result, broken = {"failed": _told(error)}, isinstance(error, CudaError) or "CUDA driver says" in str(error)
         journal.write(group.name, key, result)
@@ -99,7 +101,7 @@ def run_apart(group: Group, wanted: list[str], folder: Path, seconds: Callable[[
         except subprocess.TimeoutExpired:
             process.kill()
             process.wait()
-            reason = f"no end after {limit:.0f} s of its group"
+            reason = f"no end after {limit:g} s"
         before = len(told)
         for key, result in journal.results().get(group.name, {}).items():
             if key in left:

@@ -18,8 +18,9 @@ from tests.cuda.launcher import CudaError, Device
 
 SM = 90
 GPU = Gpu((SM,), (12, 6), 132, 227 << 10, 64 << 10, 3350.0, 1.75)
-TARGET = replace(targets.get("x86-64-v3"), gpu=GPU)
-"""H100 and H200 beside an x86-64 processor (CUDA C++ Programming Guide, compute capability 9.0; NVIDIA's data sheet of the H100)."""
+TARGET = replace(targets.get("x86-64-v3"), gpu=GPU, glibc=targets.get("host").glibc)
+"""H100 and H200 beside an x86-64 processor, with the C library that a gcc here links with (CUDA C++ Programming Guide, compute
+capability 9.0; NVIDIA's data sheet of the H100)."""
 
 
 @dataclass(frozen=True)

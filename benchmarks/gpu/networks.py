@@ -21,14 +21,9 @@ from aotc.compiler import BuildReport
 from benchmarks.gpu.machine import TARGET, onnxruntime_has_cuda
 from benchmarks.gpu.timing import microseconds
 from tests.agreement import Distance, distance
+from tests.cuda.real_networks import FIGURES, figure
 from tests.e2e.reference import onnxruntime_outputs
 from tests.zoo import classifiers, detector, efficientnet, minilm, ocr, silero
-
-PRECISIONS = {"fp32": 1e-4, "fp16": 2.5e-2}
-"""How far results may be from ONNX Runtime's in float32."""
-
-AMPLIFIED = {"resnet50": 0.2}
-"""The same for halves in networks that enlarge what is rounded, as random weights do."""
 
 LEAST_SEEDED = 4096
 """Elements of a tensor that is made from a seed."""
@@ -72,7 +67,7 @@ NETWORKS = {
 
 
 def names() -> list[str]:
-    return [f"{name} {precision}" for name in NETWORKS for precision in PRECISIONS]
+    return [f"{name} {precision}" for name in NETWORKS for precision in FIGURES]
 
 
 def source(name: str, folder: Path) -> onnx.ModelProto:
@@ -124,8 +119,8 @@ def run(key: str, folder: Path) -> Result:
         results = {output: np.array(value) for output, value in model.run(feeds).items()}
     compared = {output for output in right if precision == "fp32" or output not in network.chosen}
     far = {output: distance(results[output], right[output]) for output in sorted(compared)}
-    allowed = AMPLIFIED.get(name, PRECISIONS[precision]) if precision == "fp16" else PRECISIONS[precision]
-    told: Result = {"error": max(each.largest for each in far.values()), "allowed": allowed, "launches": len(report.cuda_kernels)}
+    allowed = figure(name, precision)
+    told: Result = {"error": max(each.largest for each in far.values()), "allowed": allowed, "kernels": len(report.cuda_kernels)}
     told["on_cpu"] = sum(not placed.on_device for placed in report.placement.values())
     told["host_us"] = microseconds(lambda: model.run(feeds))
     if arrays := _on_gpu(feeds, {output: results[output] for output in results if output not in network.chosen}):

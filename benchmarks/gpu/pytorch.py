@@ -8,15 +8,16 @@ from typing import Any
 
 import torch
 
-from benchmarks.gpu.networks import NETWORKS, PRECISIONS, Result
+from benchmarks.gpu.networks import NETWORKS, Result
 from benchmarks.gpu.timing import microseconds
+from tests.cuda.real_networks import FIGURES
 
 WAYS = ("eager", "graphs", "compiled", "compiled-graphs")
 COMPILED = tuple(way for way in WAYS if way.startswith("compiled"))
 
 
 def names(ways: tuple[str, ...]) -> list[str]:
-    return [f"{name} {precision} {way}" for name, network in NETWORKS.items() if network.torch for precision in PRECISIONS for way in ways]
+    return [f"{name} {precision} {way}" for name, network in NETWORKS.items() if network.torch for precision in FIGURES for way in ways]
 
 
 def run(key: str, folder: Path) -> Result:

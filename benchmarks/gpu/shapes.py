@@ -9,17 +9,18 @@ from typing import Any
 from aotc.lowering.build import compile_functions
 from aotc.lowering.compiled import CompiledFunction
 from benchmarks.gpu.machine import SM, TARGET, library
-from tests.cuda.corpus import wrong
+from tests.cuda.corpus import distance_text, wrong
 from tests.cuda.launcher import Device
 from tests.cuda.lowered import run_lowered
 from tests.cuda.shapes import ShapeCase, cases
-from tests.cuda.shapes_run import distance_text
 
 
 @cache
 def _cases() -> dict[str, ShapeCase]:
     """By name; the boards that they are shared out to do not matter here."""
-    return {f"{number} {case.subject.name}": case for number, case in enumerate(cases())}
+    found = {case.subject.name: case for case in cases()}
+    assert len(found) == len(cases())
+    return found
 
 
 def names() -> list[str]:

@@ -46,6 +46,12 @@ def wrong(results: Sequence[np.ndarray], want: Sequence[np.ndarray]) -> bool:
     return False
 
 
+def distance_text(results: Sequence[np.ndarray], want: Sequence[np.ndarray]) -> str:
+    """How far results are from the right ones."""
+    worst = [float(np.abs(a.astype(np.float64) - b.astype(np.float64)).max(initial=0)) for a, b in zip(results, want, strict=True)]
+    return f"off by {', '.join(f'{value:.3g}' for value in worst)}"
+
+
 def _normal(*shape: int, dtype: str = "float32", seed: int = 0) -> np.ndarray:
     return np.random.default_rng([seed, *shape]).normal(size=shape).astype(dtype)
 

@@ -11,14 +11,12 @@ from functools import cache
 from pathlib import Path
 from unittest import mock
 
-import numpy as np
-
 from aotc import targets
 from aotc.errors import AotcError
 from aotc.lowering.compiled import CompiledFunction, CudaKernel
 from aotc.lowering.cuda.kernel import NotOnCuda, lower_function
 from tests.cuda import host_code
-from tests.cuda.corpus import wrong
+from tests.cuda.corpus import distance_text, wrong
 from tests.cuda.launcher import CudaError, Device
 from tests.cuda.lowered import build_lowered, run_lowered
 from tests.cuda.shapes import ShapeCase
@@ -61,12 +59,6 @@ def outcome(case: ShapeCase, made: CompiledFunction | str, orders: tuple[str, ..
             if wrong(results, want):
                 return f"{order}: {distance_text(results, want)}"
     return ""
-
-
-def distance_text(results: list[np.ndarray], want: list[np.ndarray]) -> str:
-    """How far results are from the right ones."""
-    worst = [float(np.abs(a.astype(np.float64) - b.astype(np.float64)).max(initial=0)) for a, b in zip(results, want, strict=True)]
-    return f"off by {', '.join(f'{value:.3g}' for value in worst)}"
 
 
 @contextmanager

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import subprocess
 import sys
 from collections.abc import Sequence
@@ -148,6 +149,12 @@ def test_the_key_sees_attributes_bounds_constants_and_target() -> None:
 
     assert key() == key()
     assert len({key(), key(upper=9), key(upper=None), key(alpha=0.2), key(target="aarch64"), key(shift=2.0)}) == 6
+
+
+def test_code_serves_every_c_library() -> None:
+    x = var("x", "float32", 4)
+    function = function_of(ops.relu(x), x)
+    assert function_key(function, dataclasses.replace(TARGET, glibc=(2, 99))) == function_key(function, TARGET)
 
 
 def test_label_and_flops() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -16,14 +17,19 @@ SHAPE = (1, 3, 224, 224)
 
 @functools.cache
 def models() -> Any:
-    """torchvision.models. Its compiled operators do not load beside a CPU build of torch, so the two that importing it
-    expects are declared here; no classifier uses them."""
-    library = torch.library.Library("torchvision", "DEF")
-    for operator in ("nms", "qnms"):
-        library.define(f"{operator}(Tensor dets, Tensor scores, float iou_threshold) -> Tensor")
-    import torchvision
+    """torchvision.models. Its compiled operators do not load beside a CPU build of torch; then the two that importing it expects are
+    declared here, which no classifier uses."""
+    try:
+        import torchvision
+    except RuntimeError:
+        for name in [name for name in sys.modules if name.partition(".")[0] == "torchvision"]:
+            del sys.modules[name]
+        library = torch.library.Library("torchvision", "DEF")
+        for operator in ("nms", "qnms"):
+            library.define(f"{operator}(Tensor dets, Tensor scores, float iou_threshold) -> Tensor")
+        import torchvision
 
-    torchvision._declared_operators = library  # the declarations live as long as this object
+        torchvision._declared_operators = library  # the declarations live as long as this object
     return torchvision.models
 
 
