@@ -16,7 +16,9 @@ from aotc.targets.base import Target
 
 def is_byte_conv(node: Expr, target: Target | None) -> bool:
     """Whether ``node`` is a convolution of bytes that ``target`` has a kernel for: of one group, or of one a channel in two axes."""
-    if target is None or target.gpu is not None or not ops.integer_conv.is_call(node):
+    if target is None or not ops.integer_conv.is_call(node):
+        return False
+    if target.gpu is not None and "int8" not in target.gpu.tensor_types:
         return False
     x, weight = cast(Call, node).args
     data = array_of(weight)
@@ -27,9 +29,10 @@ def is_byte_conv(node: Expr, target: Target | None) -> bool:
 
 def takes_bytes(x: Expr, weight: np.ndarray, target: Target) -> bool:
     """Whether kernels multiply x by these weights. Two products of -128 would not fit 16 bits, where these have to hold them."""
-    if x.type.dtype != target.byte_factor or weight.dtype != np.int8:  # type: ignore[union-attr]
+    kinds = ("int8", "uint8") if target.gpu is not None else (target.byte_factor,)
+    if x.type.dtype not in kinds or weight.dtype != np.int8:  # type: ignore[union-attr]
         return False
-    return target.adds_byte_products or target.byte_factor == "uint8" or int(weight.min(initial=0)) > -128
+    return target.gpu is not None or target.adds_byte_products or target.byte_factor == "uint8" or int(weight.min(initial=0)) > -128
 
 
 def is_depthwise(conv: Call) -> bool:
@@ -42,21 +45,21 @@ def input_block(channels: int) -> int:
     return 4 if channels <= 4 else 8 if channels <= 8 else BLOCK
 
 
-def unit_of(target: Target) -> int:
-    """How many bytes a product takes."""
-    return 4 if target.adds_byte_products else 2
+def unit_of(target: Target, block: int) -> int:
+    """How many bytes a product takes; of a GPU's weights, as many as a thread moves."""
+    return block if target.gpu is not None else 4 if target.adds_byte_products else 2
 
 
 def panel_of(options: Options, outputs: int) -> int:
     """How many blocks of outputs stand together in weights."""
-    most = 1 if options.target is None else max(1, options.panel * options.target.lanes("int32") // BLOCK)
+    most = 1 if options.target is None or options.target.gpu is not None else max(1, options.panel * options.target.lanes("int32") // BLOCK)
     return next(size for size in range(most, 0, -1) if -(-outputs // BLOCK) % size == 0)
 
 
 def blocked_conv(node: Call, x: Expr, channels: int, block: int, options: Options, weights: Weights) -> Call:
     """``node`` over x in blocks of ``block``, of ``channels`` in all."""
     data, attrs = cast(np.ndarray, array_of(node.args[1])), cast(Any, node).attrs
-    outputs, unit = data.shape[0], unit_of(cast(Target, options.target))
+    outputs, unit = data.shape[0], unit_of(cast(Target, options.target), block)
     window = {name: getattr(attrs, name) for name in ("strides", "padding", "dilation", "pad_value")}
     if is_depthwise(node):
         rows = 4 if unit == 4 else 1
@@ -65,6 +68,27 @@ def blocked_conv(node: Call, x: Expr, channels: int, block: int, options: Option
     panel = panel_of(options, outputs)
     packed = weights.derive([node.args[1]], f"units{block}x{unit}x{panel}", lambda: conv_weight(data, block, unit, panel))
     return ops.byte_conv(x, packed, out_channels=outputs, in_channels=channels, origin=node.origin, **window)
+
+
+def packed_matmul(node: Expr, options: Options, weights: Weights) -> Call | None:
+    """``integer_matmul`` of bytes by a constant matrix, which is packed; ``None`` for anything else."""
+    target = options.target
+    if target is None or not ops.integer_matmul.is_call(node):
+        return None
+    x, weight = cast(Call, node).args
+    data = array_of(weight)
+    if data is None or data.ndim != 2 or not data.size or not takes_bytes(x, data, target):
+        return None
+    unit = unit_of(target)
+    packed = weights.derive([weight], f"units{unit}", lambda: matmul_weight(data, unit))
+    return ops.byte_matmul(x, packed, columns=data.shape[1], origin=node.origin)
+
+
+def matmul_weight(data: np.ndarray, unit: int) -> np.ndarray:
+    """w[K, N] as [ceil(N / 16), ceil(K / unit), 16, unit], zero where filled."""
+    filled = _filled(_filled(data, 0, unit), 1, BLOCK)
+    depth, columns = filled.shape
+    return np.ascontiguousarray(filled.reshape(depth // unit, unit, columns // BLOCK, BLOCK).transpose(2, 0, 3, 1))
 
 
 def conv_weight(data: np.ndarray, block: int, unit: int, panel: int) -> np.ndarray:

@@ -9,6 +9,7 @@ from aotc.ir.expr import Call, Constant, Expr, Module, with_children
 from aotc.ir.types import FLOATS, flatten
 from aotc.ir.visitor import rewrite_module
 from aotc.ops.recurrent import ARGUMENTS, block_starts
+from aotc.passes.byte_layout import packed_matmul
 from aotc.passes.options import Options
 from aotc.passes.weights import Weights, array_of
 
@@ -24,6 +25,8 @@ def pack_weights(module: Module, options: Options) -> Module:
 def _packed(node: Expr, options: Options, weights: Weights) -> Expr | None:
     if isinstance(node, Call) and node.op in ARGUMENTS:
         return _pack_recurrent(node, options, weights) if options.recurrent_block else None
+    if options.dense_block and (packed := packed_matmul(node, options, weights)) is not None:
+        return packed
     return _pack(node, options.dense_block, weights) if options.dense_block else None
 
 

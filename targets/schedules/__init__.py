@@ -6,7 +6,7 @@ applies. ``DIRECT`` lists kernels written as TIR, tried before all of these.
 
 from __future__ import annotations
 
-from aotc.targets.schedules import attention, byte_conv, byte_depthwise, conv, generic, matmul, plain_conv, recurrent, winograd
+from aotc.targets.schedules import attention, byte_conv, byte_depthwise, byte_matmul, conv, generic, matmul, plain_conv, recurrent, winograd
 from aotc.targets.schedules.base import Direct, DirectWork, Rule, Work
 
 RULES: dict[str, tuple[Rule, ...]] = {}
@@ -21,6 +21,7 @@ DIRECT: dict[str, tuple[Direct, ...]] = {
     **winograd.DIRECT,
     **byte_conv.DIRECT,
     **byte_depthwise.DIRECT,
+    **byte_matmul.DIRECT,
     "conv": (*conv.DIRECT["conv"], *plain_conv.DIRECT["conv"]),
     "integer_matmul": matmul.DIRECT["matmul"],
     "integer_conv": plain_conv.DIRECT["conv"],
