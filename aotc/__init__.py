@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from aotc.frontends import import_onnx, import_torch
     from aotc.ir.types import TensorType
     from aotc.ops.custom import CustomOperator
+    from aotc.quantisation import Int8Options
     from aotc.runtime import load
     from aotc.targets import Target
 
@@ -27,6 +28,7 @@ _LAZY = {
     "compile": "aotc.compiler",
     "CustomOperator": "aotc.ops.custom",
     "EntryPoint": "aotc.entry_points",
+    "Int8Options": "aotc.quantisation",
     "TensorType": "aotc.ir.types",
     "import_onnx": "aotc.frontends",
     "import_torch": "aotc.frontends",
@@ -35,7 +37,7 @@ _LAZY = {
 }
 
 __all__ = [
-    "AotcError", "BuildError", "BuildReport", "CustomOperator", "EntryPoint", "InvalidModel", "InvalidOption", "RuntimeFailure", "Target", "TensorType",
+    "AotcError", "BuildError", "BuildReport", "CustomOperator", "EntryPoint", "Int8Options", "InvalidModel", "InvalidOption", "RuntimeFailure", "Target", "TensorType",
     "UnsupportedModel", "__version__", "compile", "import_onnx", "import_torch", "load",
 ]  # fmt: skip
 

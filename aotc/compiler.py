@@ -54,7 +54,7 @@ from aotc.version import __version__
 if TYPE_CHECKING:
     from aotc.quantisation import Int8Options, Quantised
 
-PRECISIONS = ("fp32", "fp16", "tf32")
+PRECISIONS = ("fp32", "fp16", "tf32", "int8")
 DEVICES = ("auto", "cpu", "cuda")
 
 Progress = Callable[[str, int, int], None]
@@ -152,7 +152,9 @@ def compile(
         used, alone, count = chosen if device != "cpu" else without_gpu(chosen), without_gpu(chosen), _KernelCount(clock.progress)
         used = with_rounded_factors(used) if precision == "tf32" else used
         skip, picked = () if winograd else ("choose_winograd",), Algorithms(database, used)
-        module = clock("optimise", lambda: optimise(module, used, skip, pick=picked, precision="fp16" if precision == "fp16" else "fp32"))
+        module = clock(
+            "optimise", lambda: optimise(module, used, skip, pick=picked, precision="fp32" if precision == "int8" else precision)
+        )
         with Workers() as workers:
             builds = [_lower(module, used, jobs, clock, count, database, workers)]
             if device == "auto" and builds[0].uses_gpu:  # the very functions and weights, for the CPU

@@ -6,11 +6,12 @@ from collections.abc import Callable
 
 import typer
 
-from aotc.cli import bench, build, check, compare, inspect, opt, profile, run, targets, tune
+from aotc.cli import bench, build, check, compare, inspect, opt, profile, quantize, run, targets, tune
 from aotc.cli.common import reporting_errors, set_up
 
 COMMANDS: dict[str, Callable[..., None]] = {
     "build": build.build,
+    "quantize": quantize.quantize,
     "run": run.run,
     "bench": bench.bench,
     "profile": profile.profile,

@@ -19,7 +19,7 @@ from aotc.quantisation.calibrate import Feeds, Progress, calibrate, make_recipe
 from aotc.quantisation.equalise import equalisation, equalise
 from aotc.quantisation.insert import quantise_network
 from aotc.quantisation.observers import observer
-from aotc.quantisation.recipe import Recipe, read_recipe
+from aotc.quantisation.recipe import INT8, Recipe, read_recipe
 from aotc.quantisation.statistics import Statistics
 from aotc.quantisation.structure import Network, analyse
 
@@ -64,6 +64,21 @@ class Quantised:
     recipe: Recipe
     statistics: Statistics | None = None
     search: Search | None = None
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What became int8, and what did not, for people."""
+        floats = [(name, each.reason) for name, each in self.recipe.layers.items() if each.dtype != INT8]
+        found = [f"int8: {len(self.recipe.layers) - len(floats)} of {len(self.recipe.layers)} layers"]
+        if self.search is not None:
+            found[0] += f", {self.search.int8_share:.0%} of the multiply-adds"
+            score = (
+                f"{self.search.score:.4g} instead of {self.search.float_score:.4g} in float, {self.search.first_score:.4g} with all in int8"
+            )
+            found.append(f"int8: the metric is {score}" + ("" if self.search.kept else ": the bound cannot be kept"))
+        shown = "; ".join(f"{name} ({reason or 'as the recipe says'})" for name, reason in floats[:3])
+        more = f"; and {len(floats) - 3} more" if len(floats) > 3 else ""
+        return (*found, f"int8: float stay {shown}{more}") if floats else tuple(found)
 
 
 def quantise(module: Module, calibration: Any, options: Int8Options | None = None, progress: Progress | None = None) -> Quantised:
