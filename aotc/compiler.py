@@ -279,9 +279,9 @@ def _check_options(precision: str, device: str, target: Target, tuning: str | os
     if device == "cuda" and target.gpu is None:
         raise InvalidOption(f"the target {target.name} has no GPU that aotc knows: build with --device cpu, or for a Jetson")
     if device == "cpu" or target.gpu is None:
-        if precision != "fp32":
+        if precision not in ("fp32", "int8"):
             raise InvalidOption(
-                f"CPUs compute in float32; {precision} is for the GPU of a Jetson: build with --device cuda, or with --precision fp32"
+                f"CPUs compute in float32 and int8; {precision} is for the GPU of a Jetson: build with --device cuda, or with --precision fp32"
             )
         return
     if tuning is not None:
