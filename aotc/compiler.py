@@ -281,7 +281,7 @@ def _check_options(precision: str, device: str, target: Target, tuning: str | os
     if device == "cpu" or target.gpu is None:
         if precision not in ("fp32", "int8"):
             raise InvalidOption(
-                f"CPUs compute in float32 and int8; {precision} is for the GPU of a Jetson: build with --device cuda, or with --precision fp32"
+                f"CPUs compute in float32; {precision} is for the GPU of a Jetson: build with --device cuda, or with --precision fp32"
             )
         return
     if tuning is not None:
