@@ -45,9 +45,9 @@ def input_block(channels: int) -> int:
     return 4 if channels <= 4 else 8 if channels <= 8 else BLOCK
 
 
-def unit_of(target: Target, block: int) -> int:
-    """How many bytes a product takes; of a GPU's weights, as many as a thread moves."""
-    return block if target.gpu is not None else 4 if target.adds_byte_products else 2
+def unit_of(target: Target) -> int:
+    """How many bytes a product takes."""
+    return 4 if target.adds_byte_products else 2
 
 
 def panel_of(options: Options, outputs: int) -> int:
@@ -59,7 +59,8 @@ def panel_of(options: Options, outputs: int) -> int:
 def blocked_conv(node: Call, x: Expr, channels: int, block: int, options: Options, weights: Weights) -> Call:
     """``node`` over x in blocks of ``block``, of ``channels`` in all."""
     data, attrs = cast(np.ndarray, array_of(node.args[1])), cast(Any, node).attrs
-    outputs, unit = data.shape[0], unit_of(cast(Target, options.target), block)
+    target = cast(Target, options.target)
+    outputs, unit = data.shape[0], block if target.gpu is not None else unit_of(target)  # a GPU's threads move whole blocks
     window = {name: getattr(attrs, name) for name in ("strides", "padding", "dilation", "pad_value")}
     if is_depthwise(node):
         rows = 4 if unit == 4 else 1

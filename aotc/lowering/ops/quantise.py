@@ -12,6 +12,10 @@ from aotc.lowering.ops.common import Expr, Expression, Scope, cast, constant, dt
 from aotc.ops.quantise import limits
 
 
+_ROUND_MAGIC, _MAGIC_BITS = 12582912.0, 0x4B400000
+"""1.5 * 2^23: the sum of it and a float32 below 2^22 is rounded to an integer, to even at ties, which stands in its low bits."""
+
+
 def _rounded(x: Expr, zero: Expr | None, attrs: Any) -> Expr:
     """x rounded to integers around the zero point, within the limits; a NaN gives the least one."""
     low, high = (constant(limit, "int32") for limit in limits(attrs))
@@ -19,9 +23,16 @@ def _rounded(x: Expr, zero: Expr | None, attrs: Any) -> Expr:
         zero = cast(zero, "int32")
         low, high = low - zero, high - zero
     low, high = cast(low, dtype_of(x)), cast(high, dtype_of(x))
-    held = tirx.Select(x > low, tirx.Select(x < high, x, high), low)
-    whole = cast(tirx.nearbyint(held), "int32")
-    return cast(whole if zero is None else whole + zero, attrs.dtype)
+
+    def rounded(held: Expr) -> Expr:
+        if dtype_of(x) == "float32":
+            whole = tirx.reinterpret("int32", held + constant(_ROUND_MAGIC, "float32")) - constant(_MAGIC_BITS, "int32")
+        else:
+            whole = cast(tirx.nearbyint(held), "int32")
+        return cast(whole if zero is None else whole + zero, attrs.dtype)
+
+    # One name each makes a maximum and a minimum of the two.
+    return common.let(tirx.Select(x > low, x, low), lambda t: common.let(tirx.Select(t < high, t, high), rounded))
 
 
 def _quotient(x: Expr, scale: Expr) -> Expr:
