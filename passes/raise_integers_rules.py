@@ -11,7 +11,7 @@ from typing import Any, Protocol, cast
 import numpy as np
 
 from aotc import ops
-from aotc.ir.dims import product
+from aotc.ir.dims import Dim, product
 from aotc.ir.expr import Call, Constant, Expr, Parameter, call, with_children
 from aotc.ir.types import TensorType
 from aotc.ops.base import attribute_values
@@ -112,19 +112,25 @@ def _product(work: Raising, node: Call) -> Quantised | None:
         return None
     sums: Expr = ops.integer_matmul(a.integers, b.integers, origin=node.origin)
     if a.one_zero:
-        columns = _summed(ops.cast(b.integers, dtype="int32", origin=node.origin), b.rank - 2, a.one_zero)
-        sums = ops.subtract(sums, columns, origin=node.origin)
+        columns = ops.integer_sum(b.integers, axes=(b.rank - 2,), keepdims=True, origin=node.origin)
+        sums = ops.add(sums, ops.multiply(columns, _int32(-a.one_zero), origin=node.origin), origin=node.origin)
     if b.one_zero:
-        wide: Expr = ops.cast(a.integers, dtype="int32", origin=node.origin)
-        if a.one_zero:
-            wide = ops.subtract(wide, Constant(np.asarray(a.one_zero, "int32")), origin=node.origin)
-        sums = ops.subtract(sums, _summed(wide, a.rank - 1, b.one_zero), origin=node.origin)
+        rows = _sums_of_rows(a, depth, node.origin)
+        sums = ops.add(sums, ops.multiply(rows, _int32(-b.one_zero), origin=node.origin), origin=node.origin)
     return Quantised(sums, _multiplied(a.scale, b.scale), np.zeros((), "int32"), node.origin)
 
 
-def _summed(wide: Call, axis: int, times: int) -> Expr:
-    sums = ops.sum_(wide, axes=(axis,), keepdims=True, origin=wide.origin)
-    return ops.multiply(sums, Constant(np.asarray(times, "int32")), origin=wide.origin)
+def _sums_of_rows(a: Quantised, depth: Dim, origin: str) -> Expr:
+    """Without the zero point, ``depth`` times of which is known only where that is."""
+    how: dict[str, Any] = {"axes": (a.rank - 1,), "keepdims": True, "origin": origin}
+    if a.one_zero and not isinstance(depth, int):
+        return ops.integer_sum(a.sums(), **how)
+    sums = ops.integer_sum(a.integers, **how)
+    return ops.add(sums, _int32(-a.one_zero * depth), origin=origin) if a.one_zero else sums  # type: ignore[operator]
+
+
+def _int32(value: int) -> Constant:
+    return Constant(np.asarray(value, "int32"))
 
 
 @dataclass(frozen=True)

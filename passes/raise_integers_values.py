@@ -76,8 +76,9 @@ class Quantised:
     def sums(self) -> Expr:
         """Integers whose zero point is 0, in int32: ``integers`` less ``zero``."""
         if self.settled is None:
+            wide = self.integers if self.is_sum else ops.cast(self.integers, dtype="int32", origin=self.origin)
             offset = Constant(-self.zero.astype("int32"), self.origin)
-            self.settled = ops.add(self.integers, offset, origin=self.origin) if self.zero.any() else self.integers
+            self.settled = ops.add(wide, offset, origin=self.origin) if self.zero.any() else wide
         return self.settled
 
     def real(self) -> Expr:
