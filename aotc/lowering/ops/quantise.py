@@ -11,7 +11,6 @@ from aotc.lowering.ops import common, conv, linear, reduce
 from aotc.lowering.ops.common import Expr, Expression, Scope, cast, constant, dtype_of
 from aotc.ops.quantise import limits
 
-
 _ROUND_MAGIC, _MAGIC_BITS = 12582912.0, 0x4B400000
 """1.5 * 2^23: the sum of it and a float32 below 2^22 is rounded to an integer, to even at ties, which stands in its low bits."""
 
