@@ -88,7 +88,8 @@ class Session:
             "keys": keys, "engines": found,
         }  # fmt: skip
         if OURS[0] in built:
-            self.results.own[model] = footprint(self.place.build(ENGINES[OURS[0]], model, threads) / "model.so", files)
+            built_file = self.place.build(ENGINES[OURS[0]], model, threads) / "model.so"
+            self.results.own[f"{model} {threads}"] = footprint(built_file, files, threads)
         self.results.write(self.path)
         show(self.results, model, threads)
 

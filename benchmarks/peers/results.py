@@ -19,7 +19,7 @@ Facts = dict[str, Any]
 @dataclass
 class Results:
     """``groups`` by "model threads": date, keys of the builds, and each engine's figures; ``builds`` by "engine model threads";
-    ``own`` by model is what ``own.footprint`` found; ``peaks`` by number of threads: the most float operations a second."""
+    ``own`` by "model threads" is what ``own.footprint`` found; ``peaks`` by number of threads: the most float operations a second."""
 
     processor: str = ""
     peaks: dict[str, float] = field(default_factory=dict)
