@@ -21,6 +21,7 @@ from aotc.lowering.identity import function_flops
 from aotc.lowering.minimum_cut import minimum_cut
 from aotc.lowering.views import needs_kernel, resolve_view, results_of
 from aotc.ops.custom import CustomOpDef
+from aotc.ops.recurrent import LstmAttributes
 
 # Rough microseconds of a launch and of a crossing, and what either processor does in one.
 LAUNCH_US = 4.0
@@ -34,7 +35,6 @@ LIKELY_DIM, MOST = 512, 1e12
 WRITTEN_US = 1e6
 """What it costs that the CPU runs an operator for which the user wrote CUDA code."""
 NEVER = 1e15
-RECURRENT = (ops.lstm, ops.gru, ops.rnn)
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,8 +123,8 @@ def _only_cpu(function: Function, known: set[str]) -> str:
     own = _own_operator(function)
     if own is not None and own.source is not None and own.cuda is None:
         return "it is an operator of the user's that is written in C"
-    if any(isinstance(node, Call) and node.op in RECURRENT for node in post_order(function.body)):
-        return "its steps follow one another, and a CUDA kernel of all of them is not written yet"
+    if any(ops.lstm.is_call(node) and cast(LstmAttributes, cast(Call, node).attrs).quantised for node in post_order(function.body)):
+        return "the states of all its rows are rounded together in each step, and no CUDA kernel does that"
     unknown = sorted(symbols_of(*_dims((*function.params, *post_order(function.body)))).keys() - known)
     if unknown:
         return f"its sizes depend on the data ({', '.join(unknown)})"

@@ -28,7 +28,7 @@ from aotc.targets.schedules.tile import Tile
 Lane = Callable[[Expr], Expr]
 """A value for each lane of a vector, by the lane's number."""
 
-_RESULTS = {"lstm": ("y", "last_h", "last_c"), "gru": ("y", "last_h"), "rnn": ("y", "last_h")}
+RESULTS = {"lstm": ("y", "last_h", "last_c"), "gru": ("y", "last_h"), "rnn": ("y", "last_h")}
 
 
 def scratch_widths(op: OpDef, attrs: Any, units: int, outputs: int) -> dict[str, int]:
@@ -60,7 +60,7 @@ class Cut:
 
 
 @dataclass(frozen=True, slots=True)
-class _At:
+class At:
     """Step ``t`` of ``rows`` rows from ``first`` on; the halves (0 or 1) from which states are read, and to which they are written."""
 
     t: Expr
@@ -72,13 +72,16 @@ class _At:
 
 def kernel(op: OpDef, attrs: Any, inputs: Sequence[tirx.Buffer], outputs: Sequence[tirx.Buffer], scratch: Any, cut: Cut) -> tirx.Stmt:
     """The kernel of a call. ``scratch`` has a buffer [B, width] for each of ``scratch_widths``, in order."""
-    names = [*ARGUMENTS[op](attrs), *_RESULTS[op.name]]
+    names = [*ARGUMENTS[op](attrs), *RESULTS[op.name]]
     buffers = dict(zip(names, [*inputs, *outputs], strict=True))
     buffers |= dict(zip(scratch_widths(op, attrs, 0, 0), scratch, strict=True))
-    return _Layer(op, attrs, buffers, cut).kernel()
+    return Layer(op, attrs, buffers, cut).kernel()
 
 
-class _Layer:
+class Layer:
+    """Writes the loops of a call. Subclasses write them for other machines: ``sums`` is all of a step's work, ``vectors`` how units are
+    gone through."""
+
     def __init__(self, op: OpDef, attrs: Any, buffers: dict[str, tirx.Buffer], cut: Cut) -> None:
         self.op, self.attrs, self.buffers, self.cut = op, attrs, buffers, cut
         self.dtype = str(buffers["gates"].dtype)
@@ -114,7 +117,7 @@ class _Layer:
         """A round that puts the states in place, then one for each step. Its tasks are groups of units; a call that runs all rounds
         goes through them back and forth, since the weights that were read last are those that caches still have."""
         rows = self.cut.tile.pixels
-        (phase,) = _STEPS[self.op.name](self, self._at(const(0), const(0), rows))
+        (phase,) = STEPS[self.op.name](self, self._at(const(0), const(0), rows))
         last = phase.groups() - 1
 
         def task(number: Expr, group: Expr) -> tirx.Stmt:
@@ -123,7 +126,7 @@ class _Layer:
                 return sequence(*copies)
 
             # Hidden, or the 1 would go into all addresses as a negative offset, which Arm's loads do not have.
-            (phase,) = _STEPS[self.op.name](self, self._at(self._hidden(number - 1), const(0), rows))
+            (phase,) = STEPS[self.op.name](self, self._at(self._hidden(number - 1), const(0), rows))
             back = tirx.all(FIRST_TASK == 0, tirx.bitwise_and(number, const(1)) == 1)
             step = phase.write_group(tirx.Select(back, last - group, group))
             return tirx.IfThenElse(number == 0, phase.each_vector(group, begin), step)
@@ -143,9 +146,9 @@ class _Layer:
 
         return sequence(serial(self.rows, self._begin, "row"), serial(self.steps, step, "step"))
 
-    def _at(self, step: Expr, first: Expr, rows: int) -> _At:
+    def _at(self, step: Expr, first: Expr, rows: int) -> At:
         old = tirx.bitwise_and(step, const(1))
-        return _At(self.steps - 1 - step if self.attrs.reverse else step, first, rows, old, const(1) - old)
+        return At(self.steps - 1 - step if self.attrs.reverse else step, first, rows, old, const(1) - old)
 
     def _begin(self, row: Expr) -> tirx.Stmt:
         def state(name: str, value: Callable[[Expr], Expr]) -> tirx.Stmt:
@@ -174,8 +177,8 @@ class _Layer:
         """``value``, which is not negative, by an expression of which LLVM does not know that. Only schedules number their tasks."""
         return tirx.max(value, const(0) - FIRST_TASK) if self.cut.rounds else value
 
-    def _step(self, at: _At) -> tirx.Stmt:
-        work = sequence(*(phase.write() for phase in _STEPS[self.op.name](self, at)))
+    def _step(self, at: At) -> tirx.Stmt:
+        work = sequence(*(phase.write() for phase in STEPS[self.op.name](self, at)))
         if not self.attrs.lengths:
             return work
         over = self._fill("y", [at.t, at.first], self._zero)
@@ -202,14 +205,14 @@ class _Layer:
 
         return self.vectors(number(buffer.shape[-1]), body)
 
-    def sums(self, weight: str, at: _At, gates: Sequence[int], source: Any, begin: Any, end: Any, cell: Any = None) -> Sums:
+    def sums(self, weight: str, at: At, gates: Sequence[int], source: Any, begin: Any, end: Any, cell: Any = None) -> Sums:
         """As ``Sums`` says, for the rows of a step; ``cell`` then writes what follows for each vector of units of each row."""
         first, group = at.first, max(1, self.cut.tile.blocks * GATES[self.op] // len(gates))
         units = self.outputs if weight == "projected" else self.units
 
         def then(unit: Expr, lanes: int) -> tirx.Stmt:
             def row(p: Expr) -> tirx.Stmt:
-                made = _Vector(self, first + p, unit, lanes)
+                made = Vector(self, first + p, unit, lanes)
                 cell(made)
                 return sequence(*made.statements)
 
@@ -221,7 +224,7 @@ class _Layer:
             None if cell is None else then,
         )  # fmt: skip
 
-    def recurrent(self, at: _At, gates: Sequence[int], begin: Any, cell: Callable[[_Vector], None], source: str = "") -> Sums:
+    def recurrent(self, at: At, gates: Sequence[int], begin: Any, cell: Callable[[Vector], None], source: str = "") -> Sums:
         """The scratch "sums" of some gates: the product of the state and their weight, and what ``begin(row, gate, unit)`` gives."""
 
         def end(row: Expr, gate: int, unit: Expr, total: Expr) -> tirx.Stmt:
@@ -236,15 +239,15 @@ class _Layer:
         """The projected input of step ``t``: what sums begin with."""
         return lambda row, gate, unit: self.load("gates", t, row, gate * self.units + unit)
 
-    def output(self, at: _At, row: Expr, unit: Expr, value: Expr) -> tirx.Stmt:
+    def output(self, at: At, row: Expr, unit: Expr, value: Expr) -> tirx.Stmt:
         """Stores a unit of what a step gives."""
         return sequence(tirx.BufferStore(self.buffers["y"], value, [at.t, row, unit]), self.keep("h", row, unit, value, at.new))
 
 
-class _Vector:
+class Vector:
     """Statements for the units of one vector of one row, each value in a register of its own."""
 
-    def __init__(self, layer: _Layer, row: Expr, unit: Expr, lanes: int) -> None:
+    def __init__(self, layer: Layer, row: Expr, unit: Expr, lanes: int) -> None:
         self.layer, self.row, self.unit, self.lanes = layer, row, unit, lanes
         self.statements: list[tirx.Stmt] = []
 
@@ -252,7 +255,7 @@ class _Vector:
         """Of a buffer over units, or over the units of several gates; ``place`` is what its other axes are indexed by."""
         return lambda v: self.layer.load(name, *place, gate * self.layer.units + self.unit + v)
 
-    def old(self, state: str, at: _At) -> Lane:
+    def old(self, state: str, at: At) -> Lane:
         return lambda v: self.layer.load(f"halves_{state}", self.row, self.layer.in_half(state, at.old, self.unit + v))
 
     def value(self, compute: Lane) -> Lane:
@@ -300,10 +303,10 @@ def _activation(name: str, x: Expr, alpha: float, beta: float) -> Expr:
 # --- one step of each layer ---------------------------------------------------------------------------------------------
 
 
-def _lstm_step(layer: _Layer, at: _At) -> list[Sums]:
+def _lstm_step(layer: Layer, at: At) -> list[Sums]:
     attrs, one = layer.attrs, constant(1, layer.dtype)
 
-    def cell(vector: _Vector) -> None:
+    def cell(vector: Vector) -> None:
         row = vector.row
         i, f, g, o = (vector.load("sums", row, gate=gate) for gate in range(4))
         old = vector.value(vector.old("c", at))
@@ -333,17 +336,17 @@ def _lstm_step(layer: _Layer, at: _At) -> list[Sums]:
     return phases
 
 
-def _gru_step(layer: _Layer, at: _At) -> list[Sums]:
+def _gru_step(layer: Layer, at: At) -> list[Sums]:
     return (_reset_after if layer.attrs.reset_after else _reset_before)(layer, at)
 
 
-def _reset_after(layer: _Layer, at: _At) -> list[Sums]:
+def _reset_after(layer: Layer, at: At) -> list[Sums]:
     inputs = layer.gate(at.t)
 
     def begin(row: Expr, gate: int, unit: Expr) -> Expr:
         return layer.load("reset_bias", unit) if gate == 2 else inputs(row, gate, unit)
 
-    def cell(vector: _Vector) -> None:
+    def cell(vector: Vector) -> None:
         row = vector.row
         reset, update = (vector.activation(0, vector.load("sums", row, gate=gate)) for gate in range(2))
         own, product = vector.load("gates", at.t, row, gate=2), vector.load("sums", row, gate=2)
@@ -352,15 +355,15 @@ def _reset_after(layer: _Layer, at: _At) -> list[Sums]:
     return [layer.recurrent(at, range(3), begin, cell)]
 
 
-def _reset_before(layer: _Layer, at: _At) -> list[Sums]:
-    def gates(vector: _Vector) -> None:
+def _reset_before(layer: Layer, at: At) -> list[Sums]:
+    def gates(vector: Vector) -> None:
         row = vector.row
         reset, update = (vector.activation(0, vector.load("sums", row, gate=gate)) for gate in range(2))
         old = vector.old("h", at)
         vector.store("gated", [row], lambda v: reset(v) * old(v))
         vector.store("gated", [row], update, gate=1)
 
-    def cell(vector: _Vector) -> None:
+    def cell(vector: Vector) -> None:
         new = vector.activation(1, vector.load("sums", vector.row, gate=2))
         _mixed(vector, at, new, vector.load("gated", vector.row, gate=1))
 
@@ -370,22 +373,22 @@ def _reset_before(layer: _Layer, at: _At) -> list[Sums]:
     ]  # fmt: skip
 
 
-def _mixed(vector: _Vector, at: _At, new: Lane, update: Lane) -> None:
+def _mixed(vector: Vector, at: At, new: Lane, update: Lane) -> None:
     layer, row = vector.layer, vector.row
     one, old = constant(1, layer.dtype), vector.old("h", at)
     mixed = vector.value(lambda v: (one - update(v)) * new(v) + update(v) * old(v))
     vector.each(lambda u, v: layer.output(at, row, u, mixed(v)))
 
 
-def _rnn_step(layer: _Layer, at: _At) -> list[Sums]:
-    def cell(vector: _Vector) -> None:
+def _rnn_step(layer: Layer, at: At) -> list[Sums]:
+    def cell(vector: Vector) -> None:
         result = vector.activation(0, vector.load("sums", vector.row))
         vector.each(lambda u, v: layer.output(at, vector.row, u, result(v)))
 
     return [layer.recurrent(at, range(1), layer.gate(at.t), cell)]
 
 
-_STEPS: dict[str, Callable[[_Layer, _At], list[Sums]]] = {"lstm": _lstm_step, "gru": _gru_step, "rnn": _rnn_step}
+STEPS: dict[str, Callable[[Layer, At], list[Sums]]] = {"lstm": _lstm_step, "gru": _gru_step, "rnn": _rnn_step}
 
 
 def _widths(op: OpDef, attrs: Any, gates: te.Tensor, y: TensorType) -> dict[str, int]:

@@ -5,12 +5,12 @@ from __future__ import annotations
 from dataclasses import replace
 
 from aotc.targets.schedules.choices import Choices
-from aotc.targets.schedules.cuda import attention, generic, tiled
+from aotc.targets.schedules.cuda import attention, generic, recurrent, tiled
 from aotc.targets.schedules.cuda.launch import Launch
 from aotc.targets.schedules.cuda.work import Schedule, Work
 from aotc.targets.schedules.program import Program
 
-SCHEDULES: tuple[Schedule, ...] = (attention.schedule, tiled.schedule)
+SCHEDULES: tuple[Schedule, ...] = (recurrent.schedule, attention.schedule, tiled.schedule)
 """Tried in this order; where none applies, ``generic`` does."""
 
 
