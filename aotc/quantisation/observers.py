@@ -75,24 +75,25 @@ def percentile(histogram: Histogram, part: float = PERCENTILE) -> Range:
 
 
 def mean_square(histogram: Histogram) -> Range:
-    """The range of least mean square error: both ends drawn in together, then each alone."""
-    low, high = minmax(histogram)
-    best = min(((low * s, high * s) for s in SHRINKS), key=histogram.error)
-    best = min([best, *((best[0] * s, best[1]) for s in SHRINKS)], key=histogram.error)
-    return min([best, *((best[0], best[1] * s) for s in SHRINKS)], key=histogram.error)
+    """The range of least mean square error."""
+    return _searched(minmax(histogram), histogram.error)
 
 
 def entropy(histogram: Histogram) -> Range:
     """The range whose quantised distribution diverges least from the true one (Kullback and Leibler; Migacz, 2017)."""
     low, high = minmax(histogram)
     counts = _in_equal_bins(histogram, low, high)
-    zero = round(-low / max(high - low, 1e-30) * LINEAR_BINS)
-    best, least = (low, high), np.inf
-    for shrink in SHRINKS:
-        begin, end = round(zero * (1 - shrink)), round(zero + (LINEAR_BINS - zero) * shrink)
-        if end - begin >= LEVELS and (found := _divergence(counts, begin, end)) < least:
-            best, least = (low * shrink, high * shrink), found
-    return best
+    width = max(high - low, 1e-30) / LINEAR_BINS
+    return _searched((low, high), lambda range_: _divergence(counts, round((range_[0] - low) / width), round((range_[1] - low) / width)))
+
+
+def _searched(whole: Range, cost: Callable[[Range], float]) -> Range:
+    """The part of a range that costs least: both ends drawn in together, then each alone, from the better start."""
+    low, high = whole
+    best = min(((low * s, high * s) for s in SHRINKS), key=cost)
+    best = min([best, *((low, high * s) for s in SHRINKS), *((low * s, high) for s in SHRINKS)], key=cost)
+    best = min([best, *((best[0] * s, best[1]) for s in SHRINKS)], key=cost)
+    return min([best, *((best[0], best[1] * s) for s in SHRINKS)], key=cost)
 
 
 LINEAR_BINS = 2048
@@ -107,7 +108,10 @@ def _in_equal_bins(histogram: Histogram, low: float, high: float) -> np.ndarray:
 
 
 def _divergence(counts: np.ndarray, begin: int, end: int) -> float:
-    """Of the distribution that is clipped to these bins from the one that has equal numbers in all bins of a level that have any."""
+    """Of the distribution that is clipped to these bins from the one that has equal numbers in all bins of a level that have any; a
+    range of less than a bin for each level cannot be told."""
+    if end - begin < LEVELS:
+        return float(np.inf)
     inside = counts[begin:end]
     clipped = inside.copy()
     clipped[0] += counts[:begin].sum()
