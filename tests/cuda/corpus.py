@@ -79,6 +79,8 @@ def _matmuls() -> list[Subject]:
             found.append(Subject(f"matmul {rows}x{columns}x{depth} {dtype}", (a, b), ops.matmul, torch.matmul))
     a, b = _normal(3, 20, 24, dtype="float16"), _normal(3, 24, 40, dtype="float16")
     found.append(Subject("batched matmul of halves", (a, b), ops.matmul, torch.matmul))
+    a, b = _whole(33, 48, high=256, dtype="uint8"), _whole(48, 40, high=128, dtype="int8") - np.int8(64)
+    found.append(Subject("matmul of bytes", (a, b), ops.integer_matmul, lambda a, b: (a.double() @ b.double()).int()))
     a, b, bias = _normal(3, 20, 24), _normal(3, 24, 40), _normal(40)
     found.append(
         Subject(

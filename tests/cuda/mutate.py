@@ -50,9 +50,9 @@ def main() -> None:
             continue
         for number, kernel in enumerate(lowered.kernels):
             name = subject.name if len(lowered.kernels) == 1 else f"{subject.name}, kernel {number + 1}"
-            source = hashlib.sha256(kernel.source.encode()).hexdigest()[:16]  # type: ignore[union-attr]
-            if known.get(name, {}).get("source") != source and options.only in name:
-                known[name] = {"source": source, **counted(examine(subject, lowered, number))}
+            code = hashlib.sha256(b"".join(cubin for _, cubin in kernel.cubins)).hexdigest()[:16]  # type: ignore[union-attr]
+            if known.get(name, {}).get("code") != code and options.only in name:
+                known[name] = {"code": code, **counted(examine(subject, lowered, number))}
                 RESULT.write_text(json.dumps(known, indent=1) + "\n")
                 print(f"{name}: {summary({name: known[name]})}", flush=True)
             if name in known:

@@ -19,6 +19,8 @@ from aotc import ops
 from aotc.ir.dims import Dim, symbol
 from aotc.ir.expr import Expr, Function, Var
 from aotc.ir.types import TensorType
+from aotc.ops.byte_products import BLOCK
+from aotc.passes.byte_layout import blocked_bytes, conv_weight, input_block
 from tests.cuda.corpus import Subject
 
 BOARDS = ("jetson-orin", "jetson-xavier", "jetson-thor", "jetson-nano")
@@ -387,6 +389,19 @@ def _bytes() -> Cases:
             return F.conv2d(F.pad(x.double(), (p,) * 4, value=zero), w.double(), None, s, 0, 1, g).int()
 
         yield Subject(f"conv of {left} {n}x{c}x{h} to {o}, {k} s{s} p{p} g{g}, padded with {zero}", arrays, body, right_conv), ()
+
+        if g == 1:
+            blocks = blocked_bytes(arrays[0], input_block(c))
+            packed = conv_weight(arrays[1], blocks.shape[-1], blocks.shape[-1], 1)
+
+            def in_blocks(x: Expr, w: Expr, s: int = s, p: int = p, c: int = c, o: int = o, zero: int = zero) -> Expr:
+                return ops.byte_conv(x, w, strides=(s, s), padding=(p,) * 4, dilation=(1, 1), out_channels=o, in_channels=c, pad_value=zero)
+
+            def right_in_blocks(x: Any, w: Any, right: Any = right_conv, plain: Any = arrays) -> Any:
+                return torch.from_numpy(blocked_bytes(right(*map(torch.from_numpy, plain)).numpy(), BLOCK))
+
+            name = f"conv of {left} in blocks {n}x{c}x{h} to {o}, {k} s{s} p{p}, padded with {zero}"
+            yield Subject(name, (blocks, packed), in_blocks, right_in_blocks), ()
 
 
 # batch, channels, size, outputs, kernel, stride, pad, groups, padded with
