@@ -30,6 +30,7 @@ from aotc.frontends.torch.custom import custom_recipes
 from aotc.frontends.torch.dynamic import scalar_value, size_value
 from aotc.frontends.torch.functional import functional_form
 from aotc.frontends.torch.program import Model, decomposed, exported_program, is_check, is_known
+from aotc.frontends.torch.quantised import quantised_recipes
 from aotc.frontends.torch.signature import kept_buffers, module_path, node_origins, output_names, symbol_names
 from aotc.frontends.torch.symbols import SymbolTable
 from aotc.frontends.torch.table import RECIPES
@@ -68,7 +69,7 @@ def import_torch(
     Raises UnsupportedModel, which lists all that is missing at once, InvalidModel and InvalidOption.
     """
     program = exported_program(model, args, kwargs, dynamic_shapes)
-    recipes = {**RECIPES, **custom_recipes(program, operators)}
+    recipes = {**RECIPES, **quantised_recipes(program), **custom_recipes(program, operators)}
     module = import_program(decomposed(program, recipes), dynamic_shapes, input_names, output_names, recipes)
     return bind_inputs(module, inputs) if inputs else module
 
