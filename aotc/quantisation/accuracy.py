@@ -136,7 +136,7 @@ class _Search:
 
 def _harm(each: Sensitivity) -> float:
     """Noise that a layer makes, relative to the signal, for each multiply-add that it saves."""
-    return 10 ** (-each.sqnr / 10) / max(each.multiply_adds, 1) ** 0.5
+    return 10 ** (-each.sqnr / 10) / max(each.multiply_adds, 1)
 
 
 def _sizes(network: Network, feeds: Feeds) -> dict[str, int]:

@@ -110,7 +110,7 @@ def with_counters(network: Network) -> Counters:
             channels.setdefault(value, {}).setdefault(channel_axis(layer) % _tensor(value).rank, []).append(layer.name)
     counters: list[Call] = []
     outputs: dict[str, list[tuple[str, str]]] = {}
-    for node in [*function.params, *post_order(function.body)]:
+    for node in post_order(*function.params, function.body):
         group = network.roots.get(node)
         axes: dict[int | None, list[str]] = {**channels.get(node, {})}
         if group is not None and not axes:

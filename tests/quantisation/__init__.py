@@ -1,0 +1,3 @@
+"""Float networks in int8."""
+
+from __future__ import annotations
