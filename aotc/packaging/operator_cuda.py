@@ -63,7 +63,9 @@ def _compile(function: Function, target: Target) -> CompiledFunction:
     operands = operands_of(function)
     tasks = tasks_of(node, operands.inputs, what)
     body = _unit(node, operands, path, threads, what)
-    known = (body, gpu.sm, gpu.ptx, nvrtc.nvrtc_version(gpu), operands.dims, operands.numbers, tasks, operands.outputs, threads, source_digest())
+    known = (
+        body, gpu.sm, gpu.ptx, nvrtc.nvrtc_version(gpu), operands.dims, operands.numbers, tasks, operands.outputs, threads, source_digest(),
+    )  # fmt: skip
     key = hashlib.sha256(repr(known).encode()).hexdigest()
     if (found := kernel_cache.load(key)) is not None:
         return found
