@@ -17,7 +17,9 @@ from aotc.ir.symbols import is_planned
 from aotc.ir.types import TensorType, TupleType, flatten
 from aotc.ir.visitor import map_functions, post_order, users, with_body
 from aotc.ops.base import Fusion, OpDef
+from aotc.passes.join_bfloats import PRODUCTS, is_widened
 from aotc.passes.options import Options
+from aotc.targets.base import Gpu
 
 MAX_CALLS = 48  # in one kernel
 MAX_INPUTS = 24  # tensors that one kernel reads
@@ -45,9 +47,8 @@ def fuse_operators(module: Module, options: Options) -> Module:
     """Every call of an operator ends up inside a primitive function. Their parameters are named p0, p1, ... in order of
     use; scalar constants stand inside, other constants and weights are arguments. A fused function's name joins the
     operators' names and its origin the user's names. Without ``options.fuse`` each call is a function of its own."""
-    gpu = options.target is not None and options.target.gpu is not None
-    prologues = ROW_WISE | GPU_PROLOGUE if gpu else ROW_WISE
-    return map_functions(module, lambda function: _fuse(function, options.fuse, prologues))
+    gpu = options.target.gpu if options.target is not None else None
+    return map_functions(module, lambda function: _fuse(function, options.fuse, gpu))
 
 
 @dataclass(eq=False)
@@ -64,22 +65,24 @@ class _Group:
         return self.members[-1]
 
 
-def _fuse(function: Function, join: bool, prologues: frozenset[str]) -> Function:
-    """``prologues`` names the anchors that compute cheap calls before them as they read."""
+def _fuse(function: Function, join: bool, gpu: Gpu | None) -> Function:
     if not any(_is_operator(node) for node in post_order(function.body)):
         return function
-    grouping = _Grouping(function, prologues)
+    grouping = _Grouping(function, gpu)
     if join:
         grouping.join()
     return with_body(function, _emit(function, grouping))
 
 
 class _Grouping:
-    def __init__(self, function: Function, prologues: frozenset[str]) -> None:
-        self.prologues = prologues
+    def __init__(self, function: Function, gpu: Gpu | None) -> None:
+        self.prologues = ROW_WISE if gpu is None else ROW_WISE | GPU_PROLOGUE
         self.order = post_order(function.body)
         self.number = {node: i for i, node in enumerate(self.order)}
         self.users = users(function.body)
+        self.operands: set[Expr] = set()  # of products that take bfloat16s as they are
+        if gpu is not None and "bfloat16" in gpu.tensor_types:
+            self.operands = {node for node in self.order if is_widened(node) and any(_name(user) in PRODUCTS for user in self.users[node])}
         self.post_dominator = _post_dominators(self.order, self.users)
         self.groups = {node: _Group([node], _anchor(node), node.op.name in EXPENSIVE) for node in self.order if _is_operator(node)}  # type: ignore[union-attr, list-item]
 
@@ -109,7 +112,9 @@ class _Grouping:
         if between is None:
             return False
         joining = [*between, target]
-        if not all(_kind(node) <= Fusion.BROADCAST and _shape(node) == _shape(group.sink) for node in joining):
+        if self.operands.intersection(joining) or not all(
+            _kind(node) <= Fusion.BROADCAST and _shape(node) == _shape(group.sink) for node in joining
+        ):
             return False
         return self.merge([group, *(self.group(node) for node in joining)])
 
@@ -117,7 +122,7 @@ class _Grouping:
         """Joins elementwise and injective calls with what consumes them."""
         sink = group.sink
         target = self.post_dominator.get(sink)
-        if target is None or _kind(sink) > Fusion.INJECTIVE or not _is_operator(target):
+        if target is None or target in self.operands or _kind(sink) > Fusion.INJECTIVE or not _is_operator(target):
             return False
         between = self.between(sink, target)
         if between is None or any(_kind(node) > Fusion.INJECTIVE or _name(node) in NO_PROLOGUE for node in between):
@@ -140,6 +145,8 @@ class _Grouping:
         if any(_name(member) in NO_PROLOGUE for group in joining for member in group.members):
             return False
         reads = flatten(cast(Call, target).args[0].type)[0].size
+        if _name(target) in PRODUCTS:
+            return all(len(group.members) == 1 and group.sink in self.operands for group in joining)
         reads_once = all(_size(group.sink) == reads for group in joining)
         if _kind(target) == Fusion.REDUCTION:
             return reads_once

@@ -28,6 +28,7 @@ from aotc.passes.fold_batch_norm import fold_batch_norm
 from aotc.passes.fold_constants import fold_constants
 from aotc.passes.fuse_attention import fuse_attention
 from aotc.passes.fuse_operators import fuse_operators
+from aotc.passes.join_bfloats import join_bfloats
 from aotc.passes.lower_precision import lower_precision
 from aotc.passes.merge_products import merge_products
 from aotc.passes.number_iterations import number_iterations
@@ -89,6 +90,8 @@ PIPELINE: tuple[Pass, ...] = (
     canonicalise,
     # Layout conversion may have made equal transforms of one value.
     eliminate_common,
+    # Each product gets casts of its own, which are not to become one again.
+    join_bfloats,
     # Nothing may rewrite operators after this: kernels are cut here.
     fuse_operators,
 )

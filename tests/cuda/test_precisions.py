@@ -1,13 +1,15 @@
-"""tf32: float32 on tensor cores where it is asked for, how far it may be off, and where it cannot be had."""
+"""tf32 and bfloat16: what is multiplied on tensor cores, how far results may be off, and where they cannot be had."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
 import numpy as np
+import onnx
 import pytest
 import torch
 import torch.nn.functional as F
+from onnx import TensorProto, helper, numpy_helper
 
 import aotc
 from aotc import ops, targets
@@ -90,3 +92,43 @@ def test_where_there_is_none(tmp_path: Path) -> None:
         aotc.compile(model, "jetson-xavier", tmp_path / "m.so", device="cuda", precision="tf32")
     with pytest.raises(InvalidOption, match=r"CPUs compute in float32; tf32 is for the GPU of a Jetson"):
         aotc.compile(model, "host", tmp_path / "m.so", precision="tf32")
+
+
+def _bfloat_network() -> onnx.ModelProto:
+    """Two layers by weights, a convolution in between, and a product of two results: all in bfloat16."""
+    rng, bfloat = np.random.default_rng(3), TensorProto.BFLOAT16
+    nodes = [
+        helper.make_node("MatMul", ["x", "w"], ["a"]), helper.make_node("Relu", ["a"], ["r"]), helper.make_node("Reshape", ["r", "shape"], ["p"]),
+        helper.make_node("Conv", ["p", "k"], ["c"], pads=[1] * 4), helper.make_node("Reshape", ["c", "flat"], ["f"]),
+        helper.make_node("Transpose", ["f"], ["t"], perm=[1, 0]), helper.make_node("MatMul", ["f", "t"], ["y"]),
+    ]  # fmt: skip
+    shapes = {"w": (128, 256), "k": (24, 16, 3, 3)}
+    weights = [numpy_helper.from_array((rng.normal(size=shape) * 0.1).astype("bfloat16"), name) for name, shape in shapes.items()]
+    weights += [numpy_helper.from_array(np.array(shape), name) for name, shape in (("shape", (1, 16, 32, 32)), ("flat", (24, 1024)))]
+    values = [helper.make_tensor_value_info(name, bfloat, shape) for name, shape in (("x", (64, 128)), ("y", (24, 24)))]
+    graph = helper.make_graph(nodes, "bfloats", values[:1], values[1:], weights)
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 22)], ir_version=10)
+
+
+@pytest.mark.parametrize("on_gpu", [True, False])
+def test_networks_of_bfloats(on_gpu: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Their products read bfloat16s, on tensor cores where there is a GPU; each result is rounded once."""
+    x = np.random.default_rng(4).normal(size=(64, 128)).astype("bfloat16")
+    model = _bfloat_network()
+    report = aotc.compile(model, software.host_with_gpu(), tmp_path / "m.so", device="cuda" if on_gpu else "auto")
+    if on_gpu:
+        (found,) = software.run(report, {"x": x}, tmp_path)
+        assert sum(instructions(kernel.cubins[0][1])["HMMA"] > 0 for kernel in report.cuda_kernels) == 3
+    else:
+        monkeypatch.setenv("AOTC_LIBCUDA", "/no/such/library")
+        (found,) = aotc.load(report.output).run({"x": x}).values()
+    w, k = (torch.from_numpy(numpy_helper.to_array(each).astype(np.float32)) for each in model.graph.initializer[:2])
+
+    def rounded(value: torch.Tensor) -> torch.Tensor:
+        return value.to(torch.bfloat16).float()
+
+    first = rounded(torch.relu(torch.from_numpy(x.astype(np.float32)) @ w))
+    flat = rounded(F.conv2d(first.reshape(1, 16, 32, 32), k, padding=1)).reshape(24, 1024)
+    right = (flat @ flat.T).numpy()
+    distance = np.abs(found.astype(np.float32) - right).max() / np.abs(right).max()
+    assert distance < 2**-8, f"{distance:.1e}"

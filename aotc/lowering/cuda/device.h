@@ -235,6 +235,7 @@ template <int PENDING> AOTC int aotc_wait() {
     }                                                                                                  \
   };
 AOTC_KIND(aotc_halves, float, "f", 8, "m16n16k16", "f16", "f32", ".f32.f32")
+AOTC_KIND(aotc_bfloats, float, "f", 4, "m16n16k16", "bf16", "f32", ".f32.bf16.bf16.f32")
 AOTC_KIND(aotc_short_floats, float, "f", 4, "m16n16k8", "tf32", "f32", ".f32.tf32.tf32.f32")
 AOTC_KIND(aotc_signed_bytes, int, "r", 2, "m16n16k16", "s8", "s32", ".s32.s8.s8.s32")
 AOTC_KIND(aotc_unsigned_bytes, int, "r", 2, "m16n16k16", "u8", "s32", ".s32.u8.u8.s32")
@@ -266,6 +267,7 @@ template <class Element, class Sum, int DEPTH, software_cuda::Number INPUT, soft
   }
 };
 using aotc_halves = aotc_kind<half, float, 16, software_cuda::Number::float16, software_cuda::Number::float32>;
+using aotc_bfloats = aotc_kind<uint16_t, float, 16, software_cuda::Number::bfloat16, software_cuda::Number::float32>;
 using aotc_short_floats = aotc_kind<float, float, 8, software_cuda::Number::tfloat32, software_cuda::Number::float32>;
 using aotc_signed_bytes = aotc_kind<int8_t, int, 16, software_cuda::Number::int8, software_cuda::Number::int32>;
 using aotc_unsigned_bytes = aotc_kind<uint8_t, int, 16, software_cuda::Number::uint8, software_cuda::Number::int32>;

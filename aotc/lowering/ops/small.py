@@ -51,6 +51,11 @@ def _decode_float(bits: Expr, form: Format) -> Expr:
     return _float(tirx.Select(_and(bits, form.sign | top) == _int(form.sign), _int(NAN), value) if form.specials == "fnuz" else value)
 
 
+def decoded_bfloat(bits: Expr) -> Expr:
+    """The float32 of the bits of a bfloat16, uint16."""
+    return _decode_float(cast(bits, "int32"), FORMATS["bfloat16"])
+
+
 def _decode_e8m0(bits: Expr) -> Expr:
     power = tirx.Select(bits == _int(0), _int(0x400000), tirx.shift_left(bits, _int(23)))
     return _float(tirx.Select(bits == _int(255), _int(NAN), power))

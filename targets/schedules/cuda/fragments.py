@@ -14,6 +14,7 @@ from tvm import tirx
 from aotc.targets.base import Gpu
 from aotc.targets.schedules.address import stride
 from aotc.targets.schedules.cuda import epilogue
+from aotc.targets.schedules.cuda.bfloats import BITS
 from aotc.targets.schedules.cuda.blocks import Grid
 from aotc.targets.schedules.cuda.contraction import Contraction
 from aotc.targets.schedules.cuda.launch import THREAD, WARP, address, allocated, call, itemsize, unrolled, warp_barrier
@@ -34,10 +35,11 @@ _LEAST = 0x80808080
 
 @dataclass(frozen=True)
 class Kind:
-    """A type of element that tensor cores multiply. ``name`` is that of its struct in ``device.h``, ``depth`` what one instruction
-    adds up, ``held`` the 32-bit registers that a thread holds of an operand's fragment, ``speed`` how many products a cycle has for
+    """A type of element that tensor cores multiply, of which ``Gpu.tensor_types`` has the name ``type``. ``name`` is that of its struct in ``device.h``,
+    ``depth`` what one instruction adds up, ``held`` the 32-bit registers that a thread holds of an operand's fragment, ``speed`` how many products a cycle has for
     each of halves."""
 
+    type: str
     name: str
     element: str
     total: str
@@ -46,23 +48,22 @@ class Kind:
     speed: float
 
 
-HALVES = Kind("aotc_halves", "float16", "float32", 16, 8, 1)
-SHORT_FLOATS = Kind("aotc_short_floats", "float32", "float32", 8, 4, 0.5)
-SIGNED = Kind("aotc_signed_bytes", "int8", "int32", 16, 2, 2)
-UNSIGNED = Kind("aotc_unsigned_bytes", "uint8", "int32", 16, 2, 2)
+HALVES = Kind("float16", "aotc_halves", "float16", "float32", 16, 8, 1)
+BFLOATS = Kind("bfloat16", "aotc_bfloats", BITS, "float32", 16, 4, 1)
+SHORT_FLOATS = Kind("tfloat32", "aotc_short_floats", "float32", "float32", 8, 4, 0.5)
+SIGNED = Kind("int8", "aotc_signed_bytes", "int8", "int32", 16, 2, 2)
+UNSIGNED = Kind("uint8", "aotc_unsigned_bytes", "uint8", "int32", 16, 2, 2)
+_KINDS = {(kind.element, kind.element): kind for kind in (HALVES, BFLOATS, SHORT_FLOATS, SIGNED, UNSIGNED)} | {("int8", "uint8"): SIGNED}
 
 
 def kind_of(problem: Contraction, gpu: Gpu) -> Kind | None:
     """How a contraction's factors are multiplied; ``None`` where the GPU's tensor cores do not. Signed bytes times unsigned ones
     are ``SIGNED``: the unsigned ones lose 128 on their way, which ``Warps`` makes up for."""
-    factors = str(problem.left.ty), str(problem.right.ty)
-    if set(factors) == {"float32"}:
-        return SHORT_FLOATS if gpu.round_factors and str(problem.total.ty) == "float32" else None
-    if not set(factors) <= gpu.tensor_types:
+    factors = sorted((str(problem.left.ty), str(problem.right.ty)))
+    kind = _KINDS.get((factors[0], factors[1]))
+    if kind is None or kind.type not in gpu.tensor_types or str(problem.total.ty) != kind.total:
         return None
-    kinds = {("float16", "float16"): HALVES, ("int8", "int8"): SIGNED, ("uint8", "uint8"): UNSIGNED, ("int8", "uint8"): SIGNED}
-    kind = kinds.get((min(factors), max(factors)))
-    return kind if kind is not None and str(problem.total.ty) == kind.total else None
+    return None if kind is SHORT_FLOATS and not gpu.round_factors else kind
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from aotc.targets.base import Gpu
-from aotc.targets.schedules.cuda import epilogue
+from aotc.targets.schedules.cuda import bfloats, epilogue
 from aotc.targets.schedules.cuda.blocks import SPLITS, Cost, Grid, Pipeline, Problem, seconds
 from aotc.targets.schedules.cuda.contraction import Contraction
 from aotc.targets.schedules.cuda.fragments import FRAGMENT, HELD, Kind, Share, Warps, kind_of
@@ -79,6 +79,7 @@ _WARPS = (
 
 def tiles(work: Work, program: Program, problem: Contraction, name: str) -> list[Launch] | None:
     """The launches of a contraction whose factors tensor cores multiply; ``name`` is what the choice of a tile is called."""
+    problem = bfloats.over_bits(problem)
     kind, sizes = kind_of(problem, work.gpu), Problem.of(problem)
     if kind is None or sizes.is_small(problem):
         return None
