@@ -107,7 +107,7 @@ class _Blocked:
         target, row = self.target, self.row
         vectors = max(1, self.block // target.lanes(self.dtype))
         offered = tiles(target.vector_registers, vectors, self.blocks, known(row.out), self.sums.step(vectors), shorter=True)
-        fitting = [tile for tile in offered if self.sums.fits(tile.blocks)]
+        fitting = [tile for tile in offered if self.sums.fits(tile)]
         if self.sums.last_lanes < self.block and self.blocks <= MOST_NARROWED:
             fitting.sort(key=lambda tile: tile.blocks != self.blocks)
         return fitting or offered[:1]
@@ -219,45 +219,43 @@ class _Blocked:
         blocks = self.tile.blocks
         sums = tirx.decl_buffer((blocks, place.width, self.sums.vector), self.dtype, "sums")  # each tile that is written out has its own
 
-        def each(body: Callable[[int, int], tirx.Stmt]) -> tirx.Stmt:
-            return sequence(*(body(o, p) for o in range(blocks) for p in range(place.width)))
+        def each(body: Callable[[Expr, Expr], tirx.Stmt]) -> tirx.Stmt:
+            return sequence(*(body(const(o), const(p)) for o in range(blocks) for p in range(place.width)))
 
-        def at(o: int, p: int, v: Expr, stored: bool = False) -> list[Expr]:
-            block = opaque(o) if stored and o and self.far else o
+        def at(o: Expr, p: Expr, v: Expr, stored: bool = False) -> list[Expr]:
+            block = opaque(known(o)) if stored and self.far and known(o) else o
             return [n, group * blocks + block, *self._spatial(outer, place.start + p), v]
 
-        def begin(o: int, p: int) -> tirx.Stmt:
+        def begin(o: Expr, p: Expr) -> tirx.Stmt:
             if isinstance(self.sums, LaneSums):
                 zero = tirx.const(0, self.dtype)
-                return vectorized(self.sums.vector, lambda v: tirx.BufferStore(sums, zero, [const(o), const(p), v]))
+                return vectorized(self.sums.vector, lambda v: tirx.BufferStore(sums, zero, [o, p, v]))
 
             def some(first: int, lanes: int) -> tirx.Stmt:
-                return vectorized(
-                    lanes, lambda v: tirx.BufferStore(sums, self.view.start(at(o, p, first + v)), [const(o), const(p), first + v])
-                )
+                return vectorized(lanes, lambda v: tirx.BufferStore(sums, self.view.start(at(o, p, first + v)), [o, p, first + v]))
 
             return self._in_parts(o, some)
 
-        def finish(o: int, p: int) -> tirx.Stmt:
+        def finish(held: tirx.Buffer, o: Expr, p: Expr) -> tirx.Stmt:
             def some(first: int, lanes: int) -> tirx.Stmt:
-                return self.view.store(
-                    lanes, lambda v: (at(o, p, first + v, stored=True), tirx.BufferLoad(sums, [const(o), const(p), first + v]))
-                )
+                return self.view.store(lanes, lambda v: (at(o, p, first + v, stored=True), tirx.BufferLoad(held, [o, p, first + v])))
 
             if isinstance(self.sums, LaneSums):
-                steps, total = self.sums.folded(sums, o, p)
+                steps, total = self.sums.folded(held, o, p)
                 place_of = at(o, p, const(0), stored=True)
                 stmt = sequence(*steps, self.view.store(1, lambda v: (place_of, self.view.start(at(o, p, const(0))) + total)))
             else:
                 stmt = self._in_parts(o, some)
-            checks = [] if skip is None or known(skip) == 0 else [const(p) >= skip]
+            checks = [] if skip is None or known(skip) == 0 else [p >= skip]
             if not place.inside and place.known is None:
                 checks.append(place.start + p < self.row.out)
             return tirx.IfThenElse(tirx.all(*checks), stmt, None) if checks else stmt
 
         ahead = self._ahead(group, outer, place)
         work = self.sums.added(sums, n, group, blocks, outer, place, *([ahead] if ahead else []))
-        return sequence(registers(sums), each(begin), work, each(finish))
+        dense = isinstance(self.sums, DenseSums)
+        stores = self.view.finish_all(sums, each, finish) if dense else each(lambda o, p: finish(sums, o, p))
+        return sequence(registers(sums), each(begin), work, stores)
 
     def _ahead(self, group: Expr, outer: list[Expr], place: Place) -> Ahead | None:
         """What a tile asks for ahead of its use, where the tiles of a group follow one another."""
@@ -276,9 +274,9 @@ class _Blocked:
         number = before * across + tirx.truncdiv(place.start, const(self.tile.pixels))
         return Ahead(tirx.min(group + 1, const(groups - 1)), number, rows * across)
 
-    def _in_parts(self, o: int, body: Callable[[int, int], tirx.Stmt]) -> tirx.Stmt:
+    def _in_parts(self, o: Expr, body: Callable[[int, int], tirx.Stmt]) -> tirx.Stmt:
         """``body(first, lanes)`` for the lanes of a block of the tile, in the vectors that its sums have."""
-        lanes = self.sums.lanes_of(o, self.tile.blocks)
+        lanes = self.sums.lanes_of(known(o), self.tile.blocks)
         return sequence(*(body(first, lanes) for first in range(0, self.block, lanes)))
 
     def _spatial(self, outer: list[Expr], position: Expr) -> list[Expr]:

@@ -16,7 +16,7 @@ from aotc.targets import Target
 from aotc.targets.schedules.conv_places import TYPE_BYTES, Ahead, Axis, Place, is_far
 from aotc.targets.schedules.emit import ask_for, clamped, const, known, opaque, registers, sequence, serial, unravel, vectorized
 from aotc.targets.schedules.fused import Fused
-from aotc.targets.schedules.tile import Step
+from aotc.targets.schedules.tile import Step, Tile
 
 Expr = Any
 
@@ -25,6 +25,9 @@ UNROLLED_OPERATIONS = 320
 
 LINE_BYTES = 64
 """What memory brings at a time."""
+
+WIDE_LANES, SOME_OPERATIONS, MOST_PIXELS = 16, 8, 14
+"""With so many lanes, and more operations behind the sums, a tile of a depthwise convolution has so many pixels at most."""
 
 SHORT_LOOP = 8
 """Steps of a loop that LLVM may unroll whole."""
@@ -35,7 +38,7 @@ class Sums:
 
     def __init__(self, view: Fused, target: Target, full: Sequence[Axis], outer: Sequence[Axis], row: Axis, flat: bool) -> None:
         self.x, self.w = view.operands
-        self.dtype = str(view.total.dtype)
+        self.dtype, self.operations = str(view.total.dtype), view.operations
         self.blocks, self.block = int(known(view.total.shape[1]) or 1), int(known(view.total.shape[-1]) or 1)
         self.target = target
         self.lanes = min(self.block, target.lanes(self.dtype))
@@ -51,12 +54,12 @@ class Sums:
         """How many lanes of the last block sums are taken of."""
         return self.block
 
-    def lanes_of(self, o: int, blocks: int) -> int:
+    def lanes_of(self, o: int | None, blocks: int) -> int:
         """The same for block ``o`` of a tile of so many. Which of them is the last one is known where they are all there are."""
         return self.last_lanes if o == blocks - 1 and blocks == self.blocks else self.block
 
-    def fits(self, blocks: int) -> bool:
-        """Whether a tile may have so many blocks."""
+    def fits(self, tile: Tile) -> bool:
+        """Whether the kernel can have such a tile."""
         return True
 
     def step(self, vectors: int) -> Step | None:
@@ -148,8 +151,8 @@ class DenseSums(Sums):
         used = self.in_channels % self.channels or self.channels
         return min(-(-used // self.lanes) * self.lanes, self.channels) if self.by_element else used
 
-    def fits(self, blocks: int) -> bool:
-        return blocks % self.panel == 0 or self.panel % blocks == 0
+    def fits(self, tile: Tile) -> bool:
+        return tile.blocks % self.panel == 0 or self.panel % tile.blocks == 0
 
     def step(self, vectors: int) -> Step | None:
         if not self.by_element:
@@ -348,6 +351,11 @@ class _DenseTile:
 
 class DepthwiseSums(Sums):
     """Every channel is its own group: vectors of inputs by vectors of weights."""
+
+    def fits(self, tile: Tile) -> bool:
+        """Instructions of wide vectors are long, and taps and what follows are written out for the ends of a row, too: narrower
+        tiles, which still hide the latency of sums, keep such kernels small."""
+        return self.lanes < WIDE_LANES or self.operations <= SOME_OPERATIONS or tile.pixels <= MOST_PIXELS
 
     def step(self, vectors: int) -> Step:
         return Step(lambda pixels: vectors * self.columns(pixels), lambda pixels: 4, self.row.kernel * vectors, False)

@@ -11,15 +11,20 @@ from typing import Any
 
 import tvm
 from tvm import s_tir, tirx
-from tvm_ffi.structural import structural_equal
+from tvm.ir.prim.expr import BinaryOpExpr
+from tvm_ffi.structural import structural_equal, structural_walk
 
 from aotc.ir.expr import Var
 from aotc.targets.schedules.base import DirectWork
-from aotc.targets.schedules.emit import registers, sequence, vectorized
+from aotc.targets.schedules.emit import const, known, opaque, registers, sequence, serial, task_indices, vectorized
 from aotc.targets.schedules.rewrite import Computation, Rewriter, substitute
 from aotc.targets.schedules.stages import Stage, loads_of, read_stages
 
 Expr = Any
+
+OPERATIONS = (BinaryOpExpr, tirx.Select, tvm.ir.Call)
+FEW_OPERATIONS = 16
+"""Up to so many operations behind a sum are written out for each sum of a tile; a sigmoid has some ninety."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,6 +61,40 @@ class Fused:
 
         vector = vectorized(lanes, each)
         return sequence(*map(registers, between), vector)
+
+    def finish_all(
+        self,
+        sums: tirx.Buffer,
+        each: Callable[[Callable[[Expr, Expr], tirx.Stmt]], tirx.Stmt],
+        finish: Callable[[tirx.Buffer, Expr, Expr], tirx.Stmt],
+    ) -> tirx.Stmt:
+        """``finish(sums, i, j)``, which stores, for all ``sums[i, j, lanes]``: ``each(body)`` writes ``body(i, j)`` out for all of them.
+        Where what follows a sum is long, the sums leave their registers and a loop finishes them: code for each would be much of a
+        file, and more than fits the CPUs' caches of decoded instructions."""
+        first, second, lanes = (int(known(extent) or 1) for extent in sums.shape)
+        if first * second == 1 or self.operations <= FEW_OPERATIONS:
+            return each(lambda i, j: finish(sums, i, j))
+        kept = tirx.decl_buffer((first, second, lanes), str(sums.dtype), "kept")
+
+        def keep(i: Expr, j: Expr) -> tirx.Stmt:
+            return vectorized(lanes, lambda v: tirx.BufferStore(kept, tirx.BufferLoad(sums, [i, j, v]), [i, j, v]))
+
+        def one(number: Expr) -> tirx.Stmt:
+            i, j = task_indices(number, [const(first), const(second)])
+            return finish(kept, i, j)
+
+        # One loop, of a length that LLVM does not see: it would unroll it. In a nest of two it would rather have what the body needs
+        # in registers than the sums.
+        return sequence(registers(kept), each(keep), serial(opaque(first * second), one, "finished"))
+
+    @property
+    def operations(self) -> int:
+        """How many follow a sum, as expressions have them: what they share is counted wherever it stands."""
+        found: list[Any] = []
+        for stage in self.stages.values():
+            for value in stage.values:
+                structural_walk(value, lambda node: found.append(node) if isinstance(node, OPERATIONS) else None)
+        return len(found)
 
     def _value(self, output: tirx.Buffer, indices: Sequence[Expr], total: Expr) -> Expr:
         if output.same_as(self.total):

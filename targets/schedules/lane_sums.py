@@ -59,18 +59,18 @@ class LaneSums(Sums):
             return sequence(*stmts) if stmts else tirx.Evaluate(const(0))
         return serial(row.kernel, lambda k: tap(k, list(range(place.width))), "k")
 
-    def folded(self, sums: tirx.Buffer, o: int, p: int) -> tuple[list[tirx.Stmt], Expr]:
+    def folded(self, sums: tirx.Buffer, o: Expr, p: Expr) -> tuple[list[tirx.Stmt], Expr]:
         """Statements that add up the lanes of a sum, and what they give."""
         half, steps = self.vector, []
         while half > 1 and half % 2 == 0:
             half //= 2
 
             def lane(v: Expr, half: int = half) -> tirx.Stmt:
-                high = tirx.BufferLoad(sums, [const(o), const(p), half + v])
-                return tirx.BufferStore(sums, tirx.BufferLoad(sums, [const(o), const(p), v]) + high, [const(o), const(p), v])
+                high = tirx.BufferLoad(sums, [o, p, half + v])
+                return tirx.BufferStore(sums, tirx.BufferLoad(sums, [o, p, v]) + high, [o, p, v])
 
             steps.append(vectorized(half, lane))
-        total = tirx.BufferLoad(sums, [const(o), const(p), const(0)])
+        total = tirx.BufferLoad(sums, [o, p, const(0)])
         for v in range(1, half):
-            total = total + tirx.BufferLoad(sums, [const(o), const(p), const(v)])
+            total = total + tirx.BufferLoad(sums, [o, p, const(v)])
         return steps, total

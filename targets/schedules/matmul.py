@@ -271,9 +271,9 @@ class _Product:
         def keep(o: Expr, p: Expr) -> tirx.Stmt:
             return vectorized(self.block, lambda v: tirx.BufferStore(self.partial, tirx.BufferLoad(sums, [o, p, v]), place(o, p, v)))
 
-        def finish(o: Expr, p: Expr) -> tirx.Stmt:
+        def finish(held: tirx.Buffer, o: Expr, p: Expr) -> tirx.Stmt:
             def element(v: Expr) -> tuple[list[Expr], Expr]:
-                return self._place(batch, start + p, (block + o) * self.block + v), tirx.BufferLoad(sums, [o, p, v])
+                return self._place(batch, start + p, (block + o) * self.block + v), tirx.BufferLoad(held, [o, p, v])
 
             return self.view.store(self.block, element)
 
@@ -284,7 +284,7 @@ class _Product:
 
         if not steps.done:
             return tile.write(sums, tile.each(keep), begin)
-        stores = tile.each(finish)
+        stores = self.view.finish_all(sums, tile.each, finish)
         if masked:
             whole = (block + 1) * self.block <= self.of.columns
             stores = tirx.IfThenElse(whole, stores, self._store_some(batch, block, start, rows, sums))
@@ -301,7 +301,19 @@ class _Product:
         return RowRuns(rows, self.dtype, element) if self.by_element else Broadcasts(element)
 
     def _store_some(self, batch: list[Expr], block: Expr, start: Expr, rows: int, sums: tirx.Buffer) -> tirx.Stmt:
-        """Stores the columns of a block that is not full. Its sums leave their registers first: the loop's indices vary."""
+        """Stores the columns of a block that is not full: in shorter vectors, or, where only a run tells how many there are, one by one
+        from memory."""
+        columns = known(self.of.columns)
+        if columns is not None:
+            parts = _shorter(columns % self.block, self.lanes)
+
+            def some(p: Expr, first: int, lanes: int) -> tirx.Stmt:
+                def element(v: Expr) -> tuple[list[Expr], Expr]:
+                    return self._place(batch, start + p, block * self.block + first + v), tirx.BufferLoad(sums, [const(0), p, first + v])
+
+                return self.view.store(lanes, element)
+
+            return unrolled(rows, lambda p: sequence(*(some(p, first, lanes) for first, lanes in parts)), "p")
         kept = tirx.decl_buffer((rows, self.block), self.dtype, "kept")
 
         def keep(p: Expr) -> tirx.Stmt:
@@ -323,6 +335,17 @@ class _Product:
 
     def _wide(self, value: Expr) -> Expr:
         return value if str(value.ty) == self.dtype else tirx.Cast(self.dtype, value)
+
+
+def _shorter(count: int, lanes: int) -> list[tuple[int, int]]:
+    """``count`` elements in vectors of powers of two, of ``lanes`` at most: where each begins and how long it is."""
+    parts, first = [], 0
+    while first < count:
+        while lanes > count - first:
+            lanes //= 2
+        parts.append((first, lanes))
+        first += lanes
+    return parts
 
 
 def _groups(columns: int, block: int, size: int) -> int:

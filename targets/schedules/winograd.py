@@ -23,6 +23,7 @@ from aotc.targets.schedules.emit import (
     clamped,
     const,
     known,
+    opaque,
     parallel,
     registers,
     sequence,
@@ -314,8 +315,11 @@ class _Winograd:
             def hold(p: Expr) -> tirx.Stmt:
                 return vectorized(self.in_lanes, lambda c1: tirx.BufferStore(held, load(p, c1), [p, c1]))
 
-            channels = unrolled(self.in_lanes, channel, "c1")
-            return sequence(unrolled(sums.pixels, hold, "p"), channels) if self.by_element else channels
+            if self.by_element:
+                return sequence(unrolled(sums.pixels, hold, "p"), unrolled(self.in_lanes, channel, "c1"))
+            # In a loop that LLVM leaves one: a share's products are code of their own, of which a file with many shares has much.
+            some = next(n for n in (8, 4, 2, 1) if self.in_lanes % n == 0)
+            return serial(opaque(self.in_lanes // some), lambda i: unrolled(some, lambda c1: channel(i * some + c1), "c1"), "c2")
 
         # As many steps as fit the innermost body and the offsets of loads.
         reach = self.reach // (max(self.panel, sums.blocks) * self.block * self.in_lanes * 4)
