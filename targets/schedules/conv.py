@@ -223,7 +223,8 @@ class _Blocked:
             return sequence(*(body(const(o), const(p)) for o in range(blocks) for p in range(place.width)))
 
         def at(o: Expr, p: Expr, v: Expr, stored: bool = False) -> list[Expr]:
-            block = opaque(known(o)) if stored and self.far and known(o) else o
+            number = known(o)
+            block = opaque(number) if stored and self.far and number else o
             return [n, group * blocks + block, *self._spatial(outer, place.start + p), v]
 
         def begin(o: Expr, p: Expr) -> tirx.Stmt:
