@@ -62,11 +62,6 @@ class Gpu:
         return 0 if oldest < 70 else 512 if oldest < 80 else 1024 if oldest < 90 else 2048
 
     @property
-    def dot_product(self) -> bool:
-        """Whether one instruction adds four products of bytes (dp4a)."""
-        return min(self.sm) >= 61 and 62 not in self.sm
-
-    @property
     def ptx_isa(self) -> tuple[int, int]:
         """The newest PTX that the driver reads."""
         return CUDA_PTX[self.cuda]

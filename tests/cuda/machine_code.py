@@ -11,6 +11,12 @@ NAMES = {0x236: "HMMA", 0x23C: "HMMA", 0x237: "IMMA", 0xFAE: "LDGSTS"}
 """Products on tensor cores, of floats (Volta's, later GPUs') and of bytes, and asynchronous copies from global to shared memory."""
 
 
+def code(cubin: bytes) -> bytes:
+    """The instructions and constants of a cubin, without the names in it."""
+    sections = ELFFile(io.BytesIO(cubin)).iter_sections()
+    return b"".join(section.data() for section in sections if section.name.startswith((".text.", ".nv.constant")))
+
+
 def instructions(cubin: bytes) -> Counter[str]:
     """How many of each named kind a cubin has."""
     found: Counter[str] = Counter()

@@ -27,6 +27,7 @@ from tests.cuda import host_code
 from tests.cuda.corpus import Subject, subjects, wrong
 from tests.cuda.launcher import CudaError, Device
 from tests.cuda.lowered import build_lowered, run_lowered
+from tests.cuda.machine_code import code
 from tests.cuda.mutations import mutate
 from tests.cuda.software import host_with_gpu
 from tests.cuda.trace import conflicts
@@ -50,9 +51,9 @@ def main() -> None:
             continue
         for number, kernel in enumerate(lowered.kernels):
             name = subject.name if len(lowered.kernels) == 1 else f"{subject.name}, kernel {number + 1}"
-            code = hashlib.sha256(b"".join(cubin for _, cubin in kernel.cubins)).hexdigest()[:16]  # type: ignore[union-attr]
-            if known.get(name, {}).get("code") != code and options.only in name:
-                known[name] = {"code": code, **counted(examine(subject, lowered, number))}
+            key = hashlib.sha256(b"".join(code(cubin) for _, cubin in kernel.cubins)).hexdigest()[:16]  # type: ignore[union-attr]
+            if known.get(name, {}).get("code") != key and options.only in name:
+                known[name] = {"code": key, **counted(examine(subject, lowered, number))}
                 RESULT.write_text(json.dumps(known, indent=1) + "\n")
                 print(f"{name}: {summary({name: known[name]})}", flush=True)
             if name in known:

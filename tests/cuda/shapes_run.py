@@ -19,6 +19,7 @@ from tests.cuda import host_code
 from tests.cuda.corpus import distance_text, wrong
 from tests.cuda.launcher import CudaError, Device
 from tests.cuda.lowered import build_lowered, run_lowered
+from tests.cuda.machine_code import code
 from tests.cuda.shapes import ShapeCase
 
 ORDERS = ("forward", "reverse", "random:1")
@@ -36,8 +37,8 @@ def lowered(case: ShapeCase) -> CompiledFunction | str:
 def digest(made: CompiledFunction | str) -> str:
     """What a result is good for: these very machine codes."""
     kernels = [] if isinstance(made, str) else [kernel for kernel in made.kernels if isinstance(kernel, CudaKernel)]
-    code = [cubin for kernel in kernels for _, cubin in kernel.cubins]
-    return hashlib.sha256(made.encode() if isinstance(made, str) else b"".join(code)).hexdigest()[:16]
+    codes = [code(cubin) for kernel in kernels for _, cubin in kernel.cubins]
+    return hashlib.sha256(made.encode() if isinstance(made, str) else b"".join(codes)).hexdigest()[:16]
 
 
 def outcome(case: ShapeCase, made: CompiledFunction | str, orders: tuple[str, ...] = ORDERS) -> str:
