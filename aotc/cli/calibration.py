@@ -27,7 +27,7 @@ CalibOption = Annotated[
         "--calib",
         metavar="DATA",
         help="Calibration data for int8: a folder of images, .npy or .npz files; a .npz with an array of samples for each input (and `labels`); a .npy "
-        "of samples; `module:function`, which returns an iterable of dicts of arrays; or a recipe (.json) that `aotc quantize` wrote.",
+        "of samples; `module:function`, which returns an iterable of dicts of arrays; a recipe (.json) that `aotc quantize` wrote; or `dynamic`, for dense layers without data.",
     ),
 ]
 ObserverOption = Annotated[
@@ -71,10 +71,12 @@ def int8_options(observer: str, drop: str | None, metric: str | None, equalise: 
 
 def load_calibration(text: str, module: Module, images: Preprocessing) -> Any:
     """What ``aotc.compile`` takes as ``calibration``. Raises InvalidOption that says what was expected and what is there."""
-    from aotc.quantisation import Samples
+    from aotc.quantisation import DYNAMIC, Samples
     from aotc.quantisation.accuracy import load_function
 
     path = Path(text)
+    if text == DYNAMIC:
+        return text
     specs = [ParameterSpec.of(param) for param in module.main.params]
     if path.is_dir():
         return _of_folder(path, specs, images)

@@ -16,13 +16,16 @@ from aotc.passes.pipeline import CLEAN, run_passes
 from aotc.quantisation.accuracy import Search, accuracy_control, metric_of, parse_drop
 from aotc.quantisation.bias import correct_bias
 from aotc.quantisation.calibrate import Feeds, Progress, calibrate, make_recipe
+from aotc.quantisation.dynamic import quantise_dynamic
 from aotc.quantisation.equalise import equalisation, equalise
 from aotc.quantisation.insert import quantise_network
-from aotc.quantisation.observers import observer
-from aotc.quantisation.recipe import INT8, Recipe, read_recipe
+from aotc.quantisation.observers import check_observer
+from aotc.quantisation.recipe import FLOAT, INT8, LayerRecipe, Recipe, read_recipe
 from aotc.quantisation.statistics import Statistics
 from aotc.quantisation.structure import Network, analyse
 
+DYNAMIC = "dynamic"
+"""Instead of calibration data: dense layers find their scales as they run."""
 LABELS = "labels"
 """The member of a batch that holds the right answers and is no input."""
 
@@ -85,12 +88,14 @@ def quantise(module: Module, calibration: Any, options: Int8Options | None = Non
     """``module``, as it was imported, in int8.
 
     ``calibration`` is a sequence of batches (an array for each input by name; ``labels`` beside them are the right answers), a function that
-    returns an iterable of them, ``Samples``, or a recipe or the path of one, with which nothing is run. Raises InvalidOption for data that do not
+    returns an iterable of them, ``Samples``, or a recipe or the path of one, with which nothing is run; or ``DYNAMIC``. Raises InvalidOption for data that do not
     fit, UnsupportedModel or BuildError as a build does.
     """
     options, progress = options or Int8Options(), progress or (lambda stage, done, total: None)
-    observer(options.observer)
+    check_observer(options.observer)
     clean = run_passes(module, CLEAN, Options())
+    if isinstance(calibration, str) and calibration == DYNAMIC:
+        return _dynamic(analyse(clean))
     recipe = (
         calibration
         if isinstance(calibration, Recipe)
@@ -98,6 +103,8 @@ def quantise(module: Module, calibration: Any, options: Int8Options | None = Non
         if isinstance(calibration, (str, os.PathLike))
         else None
     )
+    if recipe is not None and recipe.facts.get("calibration") == DYNAMIC:
+        return _dynamic(analyse(clean))
     if recipe is not None:
         network = equalise(analyse(clean), recipe.equalised)
         _check(network, recipe)
@@ -109,6 +116,15 @@ def quantise(module: Module, calibration: Any, options: Int8Options | None = Non
         search = _controlled(network, recipe, samples, options, progress)
         recipe = search.recipe
     return Quantised(quantise_network(network, recipe), network, recipe, statistics, search)
+
+
+def _dynamic(network: Network) -> Quantised:
+    layers = {
+        each.name: LayerRecipe() if each.kind == "dense" else LayerRecipe(FLOAT, "dynamic quantisation is for dense layers")
+        for each in network.layers
+    }
+    layers |= {name: LayerRecipe(FLOAT, reason) for name, reason in network.left.items()}
+    return Quantised(quantise_dynamic(network), network, Recipe({}, layers, {}, {"calibration": DYNAMIC}))
 
 
 def _calibrated(network: Network, samples: Samples, options: Int8Options, progress: Progress) -> tuple[Network, Recipe, Statistics]:

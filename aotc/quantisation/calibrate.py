@@ -18,7 +18,7 @@ from aotc.errors import InvalidOption
 from aotc.ir.expr import Constant, Module, Parameter
 from aotc.ir.printer import module_text
 from aotc.ir.visitor import post_order
-from aotc.quantisation.observers import observer, scale_and_zero
+from aotc.quantisation.observers import observe, scale_and_zero
 from aotc.quantisation.recipe import FLOAT, LayerRecipe, Recipe, ValueRecipe
 from aotc.quantisation.statistics import Statistics, with_counters
 from aotc.quantisation.structure import Network
@@ -67,18 +67,17 @@ def calibrate(network: Network, batches: Iterable[Feeds], progress: Progress, id
 
 
 def make_recipe(
-    network: Network, statistics: Statistics, observe: str = "auto", equalised: Mapping[str, tuple[float, ...]] | None = None,
+    network: Network, statistics: Statistics, observer: str = "auto", equalised: Mapping[str, tuple[float, ...]] | None = None,
     facts: Mapping[str, Any] | None = None,
 ) -> Recipe:  # fmt: skip
     """All layers int8, with the ranges that the observer named finds; ``equalised`` is what was done to the network before."""
-    choose = observer(observe)
     values = {}
     for name in network.names:
-        scale, zero = scale_and_zero(choose(statistics.histogram(name)))
-        values[name] = ValueRecipe(scale, zero)
+        used, range_ = observe(observer, statistics.histogram(name))
+        values[name] = ValueRecipe(*scale_and_zero(range_), observer=used)
     layers = {layer.name: LayerRecipe() for layer in network.layers}
     layers |= {name: LayerRecipe(FLOAT, reason) for name, reason in network.left.items()}
-    return Recipe(values, layers, equalised or {}, {"observer": observe, **(facts or {})})
+    return Recipe(values, layers, equalised or {}, {"observer": observer, **(facts or {})})
 
 
 def _key(network: Network, identity: str) -> str:

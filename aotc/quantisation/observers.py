@@ -128,29 +128,30 @@ def _divergence(counts: np.ndarray, begin: int, end: int) -> float:
     return float((p[held] * np.log(p[held] / q[held])).sum())
 
 
-def least_error(histogram: Histogram) -> Range:
-    """Of all observers' ranges the one with the least mean square error."""
-    return min((observe(histogram) for name, observe in OBSERVERS.items() if name != "auto"), key=histogram.error)
-
-
 OBSERVERS: dict[str, Callable[[Histogram], Range]] = {
-    "auto": least_error,
     "minmax": minmax,
     "percentile": percentile,
     "entropy": entropy,
     "mse": mean_square,
 }
+AUTO = "auto"
+"""Of all observers' ranges that with the least mean square error."""
 
 
-def observer(name: str) -> Callable[[Histogram], Range]:
-    """Raises InvalidOption for a name that is none of ``OBSERVERS``."""
-    if name not in OBSERVERS:
-        raise InvalidOption(f"the observer {name!r} is not one of {', '.join(OBSERVERS)}")
-    return OBSERVERS[name]
+def observe(name: str, histogram: Histogram) -> tuple[str, Range]:
+    """The observer that was used and its range. Raises InvalidOption for a name that is none of ``OBSERVERS``, nor ``AUTO``."""
+    check_observer(name)
+    found = [(each, choose(histogram)) for each, choose in OBSERVERS.items() if name in (each, AUTO)]
+    return min(found, key=lambda pair: histogram.error(pair[1]))
+
+
+def check_observer(name: str) -> None:
+    if name not in OBSERVERS and name != AUTO:
+        raise InvalidOption(f"the observer {name!r} is not one of {AUTO}, {', '.join(OBSERVERS)}")
 
 
 def scale_and_zero(range_: Range) -> tuple[float, int]:
     """The float32 scale and the int8 zero point that cover ``range_``, which includes 0; 0 itself is exact."""
     low, high = range_
-    scale = np.float32(max((high - low) / (LEVELS - 1), 1e-30))
+    scale = np.float32(max((high - low) / (LEVELS - 1), 1e-30) if high > low else 1)  # what was always 0 may yet be something else
     return float(scale), int(np.clip(np.rint(LOW - low / float(scale)), LOW, HIGH))

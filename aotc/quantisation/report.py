@@ -22,16 +22,17 @@ def facts_of(made: Quantised) -> dict[str, Any]:
     """By layer: dtype, scales, signal to quantisation noise in dB of its weights, of the values that it reads, and of the network's result with it
     alone in int8 (where that was measured), multiply-adds of one sample, and why it is float. ``values``: the same for each group of values."""
     found = {each.layer: each for each in made.search.sensitivities} if made.search is not None else {}
-    values = {name: _value_facts(made, name) for name in made.network.names}
+    values = {name: _value_facts(made, name) for name in made.network.names if name in made.recipe.values}
     layers: list[dict[str, Any]] = []
     for layer in made.network.layers:
         how, sensitivity = made.recipe.layers[layer.name], found.get(layer.name)
-        read = [values[made.network.names[group]]["sqnr"] for group in layer.groups]
+        names = [made.network.names[group] for group in layer.groups if made.network.names[group] in values]
+        read = [values[name]["sqnr"] for name in names]
         layers.append({
             "name": layer.name, "kind": layer.kind, "dtype": how.dtype, "reason": how.reason, "weight_sqnr": _weight_sqnr(layer),
             "value_sqnr": min((each for each in read if each is not None), default=None),
             "sensitivity_sqnr": None if sensitivity is None else sensitivity.sqnr, "drop": None if sensitivity is None else sensitivity.drop,
-            "multiply_adds": multiply_adds(layer, {}), "values": [made.network.names[group] for group in layer.groups],
+            "multiply_adds": multiply_adds(layer, {}), "values": names,
         })  # fmt: skip
     nothing = dict.fromkeys(("weight_sqnr", "value_sqnr", "sensitivity_sqnr", "drop", "multiply_adds"))
     layers += [
@@ -85,11 +86,11 @@ def write_page(made: Quantised, path: str | Path) -> None:
         cells += [_number(each["drop"], ".4f"), _number(each["multiply_adds"], ","), each["reason"]]
         rows.append((each["dtype"], cells))
     values = [
-        (each["dtype"], [name, each["dtype"], f"{each['scale']:.6g}", each["zero_point"], _number(each["sqnr"], ".1f")])
+        (each["dtype"], [name, each["dtype"], f"{each['scale']:.6g}", each["zero_point"], each["observer"], _number(each["sqnr"], ".1f")])
         for name, each in facts["values"].items()
     ]
     notes = "".join(f"<p>{html.escape(note)}</p>" for note in made.notes)
-    tables = _table(head, rows) + "<h2>Values</h2>" + _table(("value", "dtype", "scale", "zero point", "dB"), values)
+    tables = _table(head, rows) + "<h2>Values</h2>" + _table(("value", "dtype", "scale", "zero point", "observer", "dB"), values)
     Path(path).write_text(PAGE.format(notes=notes, tables=tables))
 
 

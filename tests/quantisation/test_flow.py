@@ -16,7 +16,11 @@ import aotc
 from aotc.cli import app
 from aotc.errors import InvalidOption
 from aotc.frontends import import_model
+from aotc.passes.options import Options
+from aotc.passes.pipeline import CLEAN, run_passes
 from aotc.quantisation import Quantised, quantise
+from aotc.quantisation.statistics import with_counters
+from aotc.quantisation.structure import analyse
 from tests.quantisation.helpers import decibels
 
 
@@ -155,3 +159,27 @@ def test_arrays_of_a_file_are_cut_into_batches(tmp_path: Path) -> None:
     np.savez(tmp_path / "e.npz", x=arrays["x"])
     with pytest.raises(InvalidOption, match="no array for the input 'y'"):
         load_calibration(str(tmp_path / "e.npz"), module, Preprocessing())
+
+
+def test_dynamic_scales_need_no_data(tmp_path: Path) -> None:
+    model, args, shapes = small()
+    report = aotc.compile(
+        model, output=tmp_path / "m.so", args=args, dynamic_shapes=shapes, precision="int8", calibration="dynamic", jobs=0
+    )
+    assert any("3 of 3 layers" in note for note in report.notes)
+    for feeds in (*batches((5, 1), seed=9), {name: np.zeros((2, 12), "float32") for name in ("x", "y")}):
+        result = next(iter(aotc.load(tmp_path / "m.so").run(feeds).values()))
+        assert decibels(wanted(feeds), result) > 35
+
+
+def test_counters_take_hardly_any_memory(tmp_path: Path) -> None:
+    """What is counted is forgotten: the working memory is that of a run without counters."""
+    torch.manual_seed(0)
+    model = nn.Sequential(*(nn.Sequential(nn.Conv2d(8, 8, 3, padding=1), nn.ReLU()) for _ in range(5))).eval()
+    module = import_model(model, None, (torch.zeros(1, 8, 96, 96),), None, ())
+    network = analyse(run_passes(module, CLEAN, Options()))
+    plain, counted = (
+        aotc.compile(each, output=tmp_path / "m.so", winograd=False, jobs=0) for each in (module, with_counters(network).module)
+    )
+    assert plain.arena_size is not None and counted.arena_size is not None
+    assert counted.arena_size <= plain.arena_size * 1.7, (plain.arena_size, counted.arena_size)

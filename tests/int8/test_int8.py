@@ -1,0 +1,18 @@
+"""A share of ``python -m tests.int8 run``, and that its committed result passes."""
+
+from __future__ import annotations
+
+import json
+
+from tests.int8.__main__ import RESULT
+from tests.int8.cases import CASES
+
+
+def test_the_lstm_keeps_its_accuracy() -> None:
+    passed, figures = CASES["lstm"]()
+    assert passed, figures
+
+
+def test_the_committed_results_pass() -> None:
+    results = json.loads(RESULT.read_text())
+    assert not [name for name, each in results.items() if not each["passed"]]
