@@ -79,12 +79,14 @@ class _Signs:
         """Bytes of the other sign that reach a product through nothing but what moves them."""
         found: set[Expr] = set()
         for node in reversed(self.order):
-            if _dtype(node) == self.other and any(
-                (_is_product(user) and user.args[0] is node) or (_moves(user) and user in found)  # type: ignore[attr-defined]
-                for user in self.users[node]
-            ):
+            if _dtype(node) == self.other and any(self._asks(user, node, found) for user in self.users[node]):
                 found.add(node)
         return found
+
+    def _asks(self, user: Expr, node: Expr, found: set[Expr]) -> bool:
+        if isinstance(user, Call) and _is_product(user):
+            return user.args[0] is node
+        return _moves(user) and user in found
 
     def _plain(self, node: Expr) -> Expr:
         """``node`` as it was."""
@@ -191,9 +193,8 @@ class _Signs:
             if data is None or before is None or (subtracts and this is not node.args[0]):
                 continue
             data = -data if subtracts else data
-            if _name(before) == "add" and _is_product(before.args[0]) and isinstance(before.args[1], Constant):  # type: ignore[attr-defined]
-                total = np.asarray(before.args[1].data + data, "int32")  # type: ignore[attr-defined]
-                return _plus(before.args[0], total, node.origin)  # type: ignore[attr-defined]
+            if isinstance(before, Call) and _name(before) == "add" and _is_product(before.args[0]) and isinstance(before.args[1], Constant):
+                return _plus(before.args[0], np.asarray(before.args[1].data + data, "int32"), node.origin)
             if subtracts and _is_product(before):
                 return _plus(before, data, node.origin)
         return None

@@ -103,6 +103,8 @@ def _flops(call: Call) -> Dim:
     attrs: Any = call.attrs
     if name in ("conv", "integer_conv"):
         return _blocked_conv_flops(attrs, args[1], result) if attrs.channel_block else 2 * result.size * product(args[1].shape[1:])
+    if name in BYTE_PRODUCTS:
+        return _byte_flops(name, attrs, args, result)
     if name == "winograd_conv":
         tiles = product(ceildiv(extent, attrs.tile) for extent in result.shape[2:4])
         return 2 * result.shape[0] * tiles * args[1].size
@@ -119,6 +121,17 @@ def _blocked_conv_flops(attrs: Any, weight: TensorType, result: TensorType) -> D
     if attrs.in_channels:
         taps = (attrs.in_channels, *taps[1:-1])
     return 2 * product((result.shape[0], attrs.out_channels, *result.shape[2:-1], *taps))
+
+
+BYTE_PRODUCTS = ("byte_conv", "byte_depthwise_conv", "byte_matmul")
+
+
+def _byte_flops(name: str, attrs: Any, args: Sequence[TensorType], result: TensorType) -> Dim:
+    """The filling of channels and of units does not count."""
+    if name == "byte_matmul":
+        return 2 * result.size * args[0].shape[-1]
+    pixels = product((result.shape[0], attrs.out_channels, *result.shape[2:-1]))
+    return 2 * pixels * (product(attrs.kernel) if name == "byte_depthwise_conv" else attrs.in_channels * product(args[1].shape[2:-3]))
 
 
 _REDUCTIONS = ("sum", "integer_sum", "mean", "prod", "max", "min", "all", "any", "argmax", "argmin", "softmax", "log_softmax")

@@ -81,8 +81,8 @@ def _result(x: TensorType, channels: int, spatial: Sequence[Dim], kernel: Sequen
 def _conv_relation(types: Sequence[TensorType], attrs: ByteConvAttributes) -> TensorType:
     x, w = _accept(types)
     groups, blocks, *kernel, units, panel, unit = w.shape if w.rank > 5 else (0, 0, 0, 0, 0)
-    fits = w.rank == x.rank + 2 and x.shape[1] == blocks and x.shape[-1] == units * unit  # type: ignore[operator]
-    if not fits or groups * panel != ceildiv(attrs.out_channels, BLOCK) * BLOCK or panel % BLOCK:  # type: ignore[operator]
+    fits = w.rank == x.rank + 2 and x.shape[1] == blocks and x.shape[-1] == units * unit
+    if not fits or groups * panel != ceildiv(attrs.out_channels, BLOCK) * BLOCK or panel % BLOCK:
         raise InvalidModel(
             f"takes data [N, blocks, spatial..., block] and weights [groups, blocks, kernel..., block / unit, panel, unit] of"
             f" {attrs.out_channels} outputs, not {x} and {w}"
@@ -133,7 +133,7 @@ def _matmul_relation(types: Sequence[TensorType], attrs: ByteMatmulAttributes) -
     x, w = _accept(types)
     depth = x.shape[-1] if x.rank else 0
     blocks = ceildiv(attrs.columns, BLOCK)
-    if w.rank != 4 or w.shape[1] != ceildiv(depth, int(w.shape[3])) or w.shape[0] * w.shape[2] != blocks * BLOCK:  # type: ignore[arg-type, operator]
+    if w.rank != 4 or w.shape[1] != ceildiv(depth, int(w.shape[3])) or w.shape[0] * w.shape[2] != blocks * BLOCK:  # type: ignore[arg-type]
         raise InvalidModel(f"takes data [..., K] and weights [groups, K / unit, panel, unit] of {attrs.columns} columns, not {x} and {w}")
     return TensorType((*x.shape[:-1], attrs.columns), "int32", x.device)
 
