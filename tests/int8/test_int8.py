@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import importlib.util
 import json
+
+import pytest
 
 from tests.int8.__main__ import RESULT
 from tests.int8.cases import CASES
 
 
+@pytest.mark.skipif(importlib.util.find_spec("sklearn") is None, reason="scikit-learn, whose digits are used, needs Python 3.11")
 def test_the_lstm_keeps_its_accuracy() -> None:
     passed, figures = CASES["lstm"]()
     assert passed, figures
