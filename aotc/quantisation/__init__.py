@@ -35,8 +35,8 @@ class Int8Options:
     """How a network becomes int8.
 
     ``observer``: minmax, percentile, entropy, mse, or auto, which takes for each value the one with the least error. ``max_drop``: what the
-    ``metric`` may lose, as a number or such as ``"1%"``; layers go back to float until it holds. ``metric``: ``top1`` (with labels, else
-    agreement with float), ``cosine``, ``sqnr`` (dB), or ``module:function`` of (outputs, float outputs, labels); by default ``top1`` where
+    ``metric`` may lose, as a number or such as ``"1%"`` or ``"30dB"``; layers go back to float until it holds. ``metric``: ``top1`` (with labels, else
+    agreement with float), ``cosine``, ``sqnr`` (1 less noise over signal), or ``module:function`` of (outputs, float outputs, labels); by default ``top1`` where
     there are labels, else ``cosine``. ``equalise``: channels of very different size are made alike where that leaves the network's
     function as it is. ``bias_correction``: the mean error of rounded weights is taken off.
     """

@@ -187,7 +187,7 @@ def top1(results: Outputs, references: Outputs, labels: Sequence[np.ndarray] | N
 METRICS: dict[str, Metric] = {
     "top1": top1,
     "cosine": cosine,
-    "sqnr": lambda results, references, labels: sqnr(results, references),
+    "sqnr": lambda results, references, labels: 1 - 10 ** (-sqnr(results, references) / 10),
 }
 
 
@@ -217,11 +217,13 @@ def load_function(text: str, module: str, name: str, option: str) -> Callable[..
 
 
 def parse_drop(text: str) -> float:
-    """``1%`` or ``0.01``. Raises InvalidOption."""
+    """``1%``, ``0.01``, or ``20dB`` for noise of a hundredth of the signal. Raises InvalidOption."""
     try:
+        if text.lower().endswith("db"):
+            return float(10 ** (-float(text[:-2]) / 10))
         value = float(text[:-1]) / 100 if text.endswith("%") else float(text)
     except ValueError:
         value = -1.0
     if not value >= 0:
-        raise InvalidOption(f"--max-drop {text!r} is not a number or a percentage such as 1%")
+        raise InvalidOption(f"--max-drop {text!r} is not a number, a percentage such as 1%, or decibels such as 20dB")
     return value

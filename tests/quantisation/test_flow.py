@@ -183,3 +183,21 @@ def test_counters_take_hardly_any_memory(tmp_path: Path) -> None:
     )
     assert plain.arena_size is not None and counted.arena_size is not None
     assert counted.arena_size <= plain.arena_size * 1.7, (plain.arena_size, counted.arena_size)
+
+
+def test_bounds_and_metrics() -> None:
+    from aotc.quantisation.accuracy import metric_of, parse_drop, sqnr
+
+    assert [parse_drop(text) for text in ("1%", "0.02", "30dB")] == pytest.approx([0.01, 0.02, 0.001])
+    random = np.random.default_rng(0)
+    reference = random.standard_normal((50, 10)).astype("float32")
+    noisy = reference + 0.1 * random.standard_normal((50, 10)).astype("float32")
+    assert sqnr([{"y": noisy}], [{"y": reference}]) == pytest.approx(decibels(reference, noisy), abs=1e-3)
+    assert metric_of("sqnr")([{"y": noisy}], [{"y": reference}], None) == pytest.approx(
+        1 - 10 ** (-decibels(reference, noisy) / 10), abs=1e-5
+    )
+    cosines = torch.nn.functional.cosine_similarity(torch.from_numpy(noisy), torch.from_numpy(reference)).mean()
+    assert metric_of("cosine")([{"y": noisy}], [{"y": reference}], None) == pytest.approx(float(cosines), abs=1e-5)
+    labels = reference.argmax(axis=1)
+    labels[:10] = (labels[:10] + 1) % 10
+    assert metric_of("top1")([{"y": reference}], [{"y": reference}], [labels]) == pytest.approx(0.8)
