@@ -8,7 +8,6 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from torch import nn
 
 from aotc.frontends.torch import import_torch
 from aotc.ir.expr import Module
@@ -17,39 +16,9 @@ from aotc.ops.interpret import interpret
 from aotc.passes.options import Options
 from aotc.passes.pipeline import CLEAN, run_passes
 from aotc.passes.raise_integers import raise_integers
+from tests.zoo.residual import classifier, images
 
 pt2e = pytest.importorskip("torchao.quantization.pt2e.quantize_pt2e", reason="pip install torchao==0.18.0")
-
-
-class Block(nn.Module):
-    """A residual block; ``kind`` says of which network."""
-
-    def __init__(self, kind: str, width: int) -> None:
-        super().__init__()
-        groups = width if kind == "mobile" else 1
-        self.first = nn.Conv2d(width, width, 3, padding=1, groups=groups, bias=False)
-        self.norm = nn.BatchNorm2d(width)
-        self.activation = {"residual": nn.ReLU(), "mobile": nn.ReLU6(), "plain": nn.Hardswish()}[kind]
-        self.second = nn.Conv2d(width, width, 1)
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return torch.relu(x + self.second(self.activation(self.norm(self.first(x)))))
-
-
-class Network(nn.Module):
-    def __init__(self, kind: str) -> None:
-        super().__init__()
-        self.stem = nn.Sequential(nn.Conv2d(3, 16, 3, stride=2, padding=1), nn.BatchNorm2d(16), nn.ReLU(), nn.MaxPool2d(2))
-        self.blocks = nn.Sequential(Block(kind, 16), Block(kind, 16))
-        self.head = nn.Linear(16, 10)
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        y = self.blocks(self.stem(x))
-        return self.head(torch.flatten(nn.functional.adaptive_avg_pool2d(y, 1), 1))
-
-
-def images(count: int, seed: int) -> torch.Tensor:
-    return torch.randn(count, 3, 32, 32, generator=torch.Generator().manual_seed(seed))
 
 
 def quantiser(name: str, training: bool, per_channel: bool) -> Any:
@@ -64,11 +33,7 @@ def quantiser(name: str, training: bool, per_channel: bool) -> Any:
 
 
 def quantised(kind: str, name: str, training: bool = False, per_channel: bool = True) -> torch.export.ExportedProgram:
-    torch.manual_seed(0)
-    network = Network(kind)
-    for seed in range(4):  # statistics of the batch norms
-        network(images(8, seed))
-    network = network if training else network.eval()
+    network = classifier(kind).train(training)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         exported = torch.export.export(network, (images(2, 0),)).module()
