@@ -16,6 +16,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from aotc.errors import InvalidOption
+from aotc.ops.interpret import solve_symbols
 from aotc.quantisation.calibrate import Feeds, Progress, Running
 from aotc.quantisation.insert import SWITCH, switched_network
 from aotc.quantisation.recipe import FLOAT, INT8, Recipe
@@ -140,8 +141,6 @@ def _harm(each: Sensitivity) -> float:
 
 
 def _sizes(network: Network, feeds: Feeds) -> dict[str, int]:
-    from aotc.ops.interpret import solve_symbols
-
     return solve_symbols([(param.name, param.type, np.shape(feeds[param.name])) for param in network.module.main.params])
 
 

@@ -14,6 +14,7 @@ from typing import Any, cast
 import numpy as np
 
 from aotc.errors import InvalidOption
+from aotc.ir.dims import evaluate, symbols_of
 from aotc.ir.expr import Call, Constant, Expr, Function, Module, Parameter, Tuple, Var
 from aotc.ir.tap import visible_nodes
 from aotc.ir.types import TensorType
@@ -85,6 +86,7 @@ class _Finder:
         self.taken: set[str] = set()
         self.left: dict[str, str] = {}
         self.parent: dict[Expr, Expr] = {}
+        self.claimed: set[Expr] = set()
         self.layers = [layer for node in self.nodes if (layer := self._layer(node)) is not None]
         self.wanted = {layer: self._wanted(layer) for layer in self.layers}
 
@@ -126,13 +128,12 @@ class _Finder:
         return found
 
     def _end(self, node: Expr) -> Expr:
-        """The last of the elementwise calls behind a layer that one kernel computes with it."""
-        claimed = self.__dict__.setdefault("claimed", set())
+        """The last of the elementwise calls behind a layer that one kernel computes with it; the first layer claims what two could."""
         while node not in self.results and len(self.users[node]) == 1:
             (user,) = self.users[node]
-            if user in claimed or not _is_elementwise(user) or _shape(user) != _shape(node):
+            if user in self.claimed or not _is_elementwise(user) or _shape(user) != _shape(node):
                 return node
-            claimed.add(user)
+            self.claimed.add(user)
             node = user
         return node
 
@@ -194,7 +195,6 @@ def channel_axis(layer: Layer) -> int:
 
 def multiply_adds(layer: Layer, sizes: Mapping[str, int]) -> int:
     """Products that a layer sums up, with ``sizes`` of symbolic dims (1 where unknown)."""
-    from aotc.ir.dims import evaluate, symbols_of
 
     def size(shape: Iterable[Any]) -> int:
         return int(np.prod([evaluate(dim, {**dict.fromkeys(symbols_of(dim), 1), **sizes}) for dim in shape], dtype=np.int64))
