@@ -79,22 +79,23 @@ class _Conv:
         self.tile: Tile = work.choices.pick("tile", self._tiles())
 
     def _tiles(self) -> list[Tile]:
-        offered = tiles(self.target.vector_registers, self.vectors, self.blocks, known(self.row.out), self._step(), shorter=True)
+        # Products that are longer than bytes take registers of their own.
+        room = self.target.vector_registers * (4 if self.target.adds_byte_products else 3) // 4
+        offered = tiles(room, self.vectors, self.blocks, known(self.row.out), self._step(), shorter=True)
         return [tile for tile in offered if tile.blocks % self.panel == 0 or self.panel % tile.blocks == 0] or [Tile(1, 1)]
 
     def _step(self) -> Step | None:
         if not self.products.by_element:
             return None
-        row, products = self.row, self.products
-        spare = 0 if products.together == 1 else 3
+        row = self.row
         if self.packed:
 
             def packed(pixels: int) -> int:
                 columns = (pixels - 1) * row.stride + (row.kernel - 1) * row.dilation + 1
                 return -(-columns * self.channels // VECTOR_BYTES)
 
-            return Step(packed, lambda pixels: packed(pixels) + spare, row.kernel * self.units, True)
-        return Step(lambda pixels: pixels, lambda pixels: pixels + spare, self.units, True)
+            return Step(packed, packed, row.kernel * self.units, True)
+        return Step(lambda pixels: pixels, lambda pixels: pixels, self.units, True)
 
     @property
     def packed(self) -> bool:
@@ -224,7 +225,7 @@ class _Adds:
 
         if not products.by_element:
             return self._products(
-                block, [*taps, k], units, lambda p, u: products.word_at(of.x, self._at(block, rows, column(p)), u * products.unit)
+                block, [*taps, k], units, lambda p, u: products.word_at(of.x, self._at(block, rows, column(p)), _expr(u * products.unit))
             )
         words = tirx.decl_buffer((self.width, of.units), products.word, "words")
 
@@ -262,7 +263,7 @@ class _Adds:
         adds = [self._products(block, [*taps, const(k)], units, word(k)) for k in range(row.kernel)]
         return sequence(registers(words), *map(load, range(len(starts))), *adds)
 
-    def _products(self, block: Expr, taps: list[Expr], units: int, word: Callable[[int, int], Expr]) -> tirx.Stmt:
+    def _products(self, block: Expr, taps: list[Expr], units: int, word: Callable[[int, Any], Expr]) -> tirx.Stmt:
         """Each weight is loaded once where words are held in registers, and each word otherwise."""
         of, step = self.of, self.of.products.together
         vectors = [(o, v) for o in range(of.tile.blocks) for v in range(self.used[o])]
@@ -271,16 +272,19 @@ class _Adds:
         if not of.products.by_element:
             order = [(vector, p) for p in pixels for vector in vectors]
 
-        def add(u: int, o: int, v: int, p: int) -> tirx.Stmt:
+        def add(u: Any, o: int, v: int, p: int) -> tirx.Stmt:
             lanes = of.products.lanes
             at = [const(o), const(p), ramp(v * lanes, lanes)]
             weights = [self._weight(block, taps, u + i, o, v * lanes) for i in range(step)]
             total = of.products.add(tirx.BufferLoad(self.sums, at), weights, [word(p, u + i) for i in range(step)])
             return tirx.BufferStore(self.sums, total, at)
 
+        if not of.target.adds_byte_products and units > step:
+            # A short body: LLVM moves products of 16 bits away from the sums that take them.
+            return serial(units // step, lambda u: sequence(*(add(u * step, *vector, p) for vector, p in order)), "unit")
         return sequence(*(add(u, *vector, p) for u in range(0, units, step) for vector, p in order))
 
-    def _weight(self, block: Expr, taps: list[Expr], unit: int, o: int, lane: int) -> Expr:
+    def _weight(self, block: Expr, taps: list[Expr], unit: Any, o: int, lane: int) -> Expr:
         """The vector of weights from output ``lane`` of block ``o`` of the tile on: a panel holds some blocks of outputs."""
         of, blocks, panel = self.of, self.of.tile.blocks, self.of.panel
         if blocks % panel == 0:
@@ -291,12 +295,16 @@ class _Adds:
         size = of.products.unit
         first = (within * BLOCK + lane) * size
         # The last two axes are one run of bytes.
-        at = [which, block, *([const(0)] * len(of.full_axes) if of.flat else taps), const(unit), tirx.truncdiv(first, const(size))]
+        at = [which, block, *([const(0)] * len(of.full_axes) if of.flat else taps), _expr(unit), tirx.truncdiv(first, const(size))]
         return tirx.BufferLoad(of.w, [*at, ramp(0, of.products.lanes * size)])
 
     def _at(self, block: Expr, rows: list[Expr], column: Expr) -> list[Expr]:
         spatial = unravel(column, [axis.size for axis in self.of.full_axes]) if self.of.flat else [*rows, column]
         return [self.n, block, *spatial]
+
+
+def _expr(value: Any) -> Expr:
+    return const(value) if isinstance(value, int) else value
 
 
 DIRECT: dict[str, tuple[Direct, ...]] = {"byte_conv": (byte_conv,)}

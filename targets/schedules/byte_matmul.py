@@ -58,8 +58,7 @@ class _Product:
         self.blocks = -(-self.columns // BLOCK)
         self.vectors = BLOCK // products.lanes
         count = VECTOR_BYTES // products.unit
-        spare = 0 if products.together == 1 else 3
-        step = Step(lambda rows: rows, lambda rows: rows + spare, count, True) if products.by_element else None
+        step = Step(lambda rows: rows, lambda rows: rows, count, True) if products.by_element else None
         offered = tiles(work.target.vector_registers, self.vectors, self.blocks, known(self.rows), step, shorter=True)
         self.tile: Tile = work.choices.pick("tile", offered)
 

@@ -120,7 +120,7 @@ def products_of(target: Target) -> Products:
     if target.has("neon"):
         if target.adds_byte_products:
             return SignedDots(lanes, 4, "int32", 1, True, factor)
-        return NarrowPairs(lanes, 2, "int16", 2, True, factor)
+        return NarrowPairs(lanes, 2, "int16", 2, False, factor)
     if target.adds_byte_products:
         return UnsignedDots(lanes, 4, "int32", 1, False, factor)
     return WidePairs(lanes, 2, "int32", 1, False, factor)
