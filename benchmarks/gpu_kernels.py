@@ -24,6 +24,7 @@ from aotc.lowering.placement import place_devices
 from aotc.lowering.views import needs_kernel
 from aotc.passes.pipeline import optimise
 from aotc.targets.base import Gpu
+from tests.cuda.machine_code import instructions
 from tests.zoo import classifiers, minilm
 
 BOARDS = ("jetson-xavier", "jetson-orin", "jetson-thor")
@@ -44,7 +45,8 @@ def main() -> None:
     parts = [
         "# What CUDA kernels take of each board\n",
         "Written by `python -m benchmarks.gpu_kernels`; nothing here was timed. *bytes* are each operand and result once; *least* is the longer of arithmetic at",
-        "the GPU's peak and bytes at its memory's rate, for all uses together; *busy* is the share of a multiprocessor's warps that registers and shared memory allow.",
+        "the GPU's peak and bytes at its memory's rate, for all uses together; *busy* is the share of a multiprocessor's warps that registers and shared memory allow;",
+        "*instructions* are those of tensor cores (HMMA) and asynchronous copies (LDGSTS).",
         f"Functions below {LEAST:.0%} of the sum are left out of a table, not of the sum.\n",
     ]
     for name, module in models():
@@ -73,8 +75,8 @@ def _section(name: str, module: Module, board: str, precision: str) -> list[str]
     lines = [
         f"## {name}: {board}, {precision}\n",
         f"{launches} launches, at least {total * 1e3:.2f} ms; {sum(k.local_bytes for f in functions for k in _figures(compiled[f]))} bytes of spills.\n",
-        "| function | uses | launches | MFLOP | KB | registers | shared KB | busy | least us |",
-        "|---|---|---|---|---|---|---|---|---|",
+        "| function | uses | launches | MFLOP | KB | registers | shared KB | busy | instructions | least us |",
+        "|---|---|---|---|---|---|---|---|---|---|",
     ]
     for function in sorted(functions, key=lambda function: -times[function]):
         if times[function] >= LEAST * total:
@@ -89,7 +91,13 @@ def _row(function: Function, compiled: CompiledFunction, uses: int, least: float
     work = f"{_flops(function) / 1e6:.1f} | {_bytes(function) / 1e3:.0f}"
     shared = (taken.shared_bytes + kernel.shared_bytes) / 1024
     label = f"{function_label(function)} {shape}"
-    return f"| {label} | {uses} | {len(compiled.kernels)} | {work} | {taken.registers} | {shared:.0f} | {busy:.0%} | {least * 1e6:.1f} |"
+    return f"| {label} | {uses} | {len(compiled.kernels)} | {work} | {taken.registers} | {shared:.0f} | {busy:.0%} | {_named(kernel)} | {least * 1e6:.1f} |"
+
+
+def _named(kernel: CudaKernel) -> str:
+    """The instructions of tensor cores and asynchronous copies that a kernel has."""
+    (sm, cubin), *_ = kernel.cubins
+    return " ".join(sorted(instructions(cubin))) if sm >= 70 else ""
 
 
 def _kernels(compiled: CompiledFunction) -> list[CudaKernel]:

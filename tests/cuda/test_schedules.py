@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from dataclasses import replace
 from pathlib import Path
 
@@ -18,6 +19,7 @@ from aotc.lowering.cuda.cubin import architecture, figures
 from aotc.lowering.cuda.kernel import lower_function
 from aotc.targets import Target
 from aotc.targets.base import Gpu
+from benchmarks.gpu_kernels import PAGE
 from tests.cuda.machine_code import instructions
 from tests.cuda.shapes import ShapeCase, cases
 from tests.cuda.shapes_run import lowered, outcome
@@ -91,15 +93,41 @@ def test_halves_run_on_tensor_cores(board: str) -> None:
 def test_bytes_run_on_tensor_cores(board: str) -> None:
     """With everything behind them in the same kernel."""
     target = targets.get(board)
-    scale, zero = _var("s", 48, 1, 1, dtype="float32"), _var("z", dtype="uint8")
+    scale, zero = _var("s", 1, 3, 1, 1, 16, dtype="float32"), _var("z", dtype="uint8")
     for left, right in (("int8", "int8"), ("uint8", "int8"), ("uint8", "uint8")):
         for rows, depth, columns in ((128, 384, 1536), (33, 48, 40), (16, 64, 16)):
             a, b, s = _var("a", rows, depth, dtype=left), _var("b", depth, columns, dtype=right), _var("s", columns, dtype="float32")
             kernels = _kernels(ops.requantise(ops.integer_matmul(a, b), s, zero, dtype="uint8"), a, b, s, zero, target=target)
             _check(kernels[0], target, "IMMA")
-        x, w = _var("x", 1, 32, 14, 14, dtype=left), _var("w", 48, 32, 1, 1, dtype=right)
-        conv = ops.integer_conv(x, w, strides=(1, 1), padding=(0,) * 4, dilation=(1, 1))
+        x, w = _var("x", 1, 2, 14, 14, 16, dtype=left), _var("w", 3, 2, 3, 3, 1, 16, 16, dtype="int8")
+        window = {"strides": (1, 1), "padding": (1,) * 4, "dilation": (1, 1)}
+        conv = ops.byte_conv(x, w, out_channels=48, in_channels=32, pad_value=3, **window)
         _check(_kernels(ops.requantise(conv, scale, zero, dtype="uint8"), x, w, scale, zero, target=target)[0], target, "IMMA")
+
+
+def test_networks_take_few_launches() -> None:
+    """By the page that ``python -m benchmarks.gpu_kernels`` writes: a launch costs as much as a small kernel."""
+    most = {"ResNet-50": 60, "MiniLM-L6": 50}
+    found = re.findall(r"^## ([\w-]+).*: (jetson-\w+), (fp32|fp16)\n\n(\d+) launches, .*; (\d+) bytes of spills", PAGE.read_text(), re.M)
+    assert len(found) == 2 * 3 * 2
+    for network, board, precision, launches, spilled in found:
+        assert int(launches) <= most[network] and spilled == "0", (
+            f"{network} on {board} in {precision}: {launches} launches, {spilled} bytes spilled"
+        )
+
+
+def test_hot_products_of_networks_run_on_tensor_cores() -> None:
+    """By the same page: every convolution and product of more than one row that takes 1% of a network in halves or more."""
+    checked = 0
+    for section in re.split(r"^## ", PAGE.read_text(), flags=re.M)[1:]:
+        if ", fp16\n" not in section:
+            continue
+        for function, instructions_ in re.findall(r"^\| (\S+ \S+) \|.*\| ([A-Z ]*) \| [\d.]+ \|$", section, re.M):
+            if function.startswith(("conv", "matmul", "dense")) and not re.search(r" 1x\d+$", function):
+                assert "HMMA" in instructions_, f"{function}: {section[:60]}"
+                assert ("LDGSTS" in instructions_) != ("jetson-xavier" in section), f"{function}: {section[:60]}"
+                checked += 1
+    assert checked >= 60
 
 
 def test_boards_without_tensor_cores_multiply_halves_too() -> None:
