@@ -22,6 +22,8 @@ from aotc.ir.visitor import users
 from aotc.ops.base import Fusion, OpDef
 
 LAYERS = ("conv", "dense", "matmul")
+FLOATS = ("conv_transpose", "attention", "lstm", "gru", "rnn")
+"""Layers without an integer form."""
 MOVES = frozenset({"reshape", "transpose", "slice", "concat", "max_pool", "broadcast_to", "tile", "gather"})
 """They give elements of their first operand (``concat``: of all) unchanged, so integers pass through them."""
 LIGHT = frozenset({"mean", "avg_pool", "adaptive_avg_pool", "adaptive_max_pool", "resize", *MOVES})
@@ -103,13 +105,13 @@ class _Finder:
         return Network(module, tuple(layers), roots, tuple(names), self.left)
 
     def _layer(self, node: Expr) -> Layer | None:
-        if not _is_operator(node) or _dtype(node) != "float32":
+        if not _is_operator(node):
             return None
         call_ = cast(Call, node)
         name = cast(OpDef, call_.op).name
-        if name not in LAYERS:
-            if name in ("conv_transpose", "attention", "lstm", "gru", "rnn"):
-                self.left[self._fresh(_name_of(node))] = f"{name} has no integer form"
+        if name in FLOATS:
+            self.left[self._fresh(_name_of(node))] = f"{name} has no integer form"
+        if name not in LAYERS or _dtype(node) != "float32":
             return None
         constant = [i for i, arg in enumerate(call_.args) if isinstance(arg, (Constant, Parameter))]
         if constant not in ([], [1]) or (name != "matmul" and not constant):
