@@ -79,8 +79,9 @@ class _Conv:
         self.tile: Tile = work.choices.pick("tile", self._tiles())
 
     def _tiles(self) -> list[Tile]:
-        # Products that are longer than bytes take registers of their own.
-        room = self.target.vector_registers * (4 if self.target.adds_byte_products else 3) // 4
+        # Products that are longer than bytes take registers of their own; with more sums LLVM moves these about in every step.
+        count = self.target.vector_registers
+        room = count if self.target.adds_byte_products else count // 2 + 4
         offered = tiles(room, self.vectors, self.blocks, known(self.row.out), self._step(), shorter=True)
         return [tile for tile in offered if tile.blocks % self.panel == 0 or self.panel % tile.blocks == 0] or [Tile(1, 1)]
 
