@@ -112,11 +112,24 @@ class _Grouping:
         if between is None:
             return False
         joining = [*between, target]
+        if (reader := self.reader_of_bytes(target)) is not None:
+            beyond = self.between(target, reader)
+            if beyond is None:
+                return False
+            joining += [*beyond, reader]
         if self.operands.intersection(joining) or not all(
             _kind(node) <= Fusion.BROADCAST and _shape(node) == _shape(group.sink) for node in joining
         ):
             return False
         return self.merge([group, *(self.group(node) for node in joining)])
+
+    def reader_of_bytes(self, node: Expr) -> Expr | None:
+        """The elementwise call that all readers of a ``dequantise`` of bytes lead to: it may as well read the bytes, which are stored in a
+        quarter of the memory."""
+        if _name(node) != "dequantise" or flatten(cast(Call, node).args[0].type)[0].itemsize != 1:
+            return None
+        reader = self.post_dominator.get(node)
+        return reader if reader is not None and _kind(reader) <= Fusion.BROADCAST else None
 
     def join_consumer(self, group: _Group) -> bool:
         """Joins elementwise and injective calls with what consumes them."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 
 from aotc import ops, targets
@@ -141,3 +142,24 @@ def test_gathers_of_gathers_are_cut_along_dynamic_dims(size: Dim, kernels: int) 
 
 def test_an_input_may_be_the_output() -> None:
     assert cut("%0 = (%x, %y)") == []
+
+
+def test_bytes_are_stored_rather_than_floats() -> None:
+    """Bytes that a sum in another kernel reads as floats are made floats there."""
+    before = module(
+        "(%x: int8[1, 4, 6, 6]) {\n"
+        " %0 = integer_conv(%x, $w)\n"
+        ' %1 = requantise(%0, float32(0.01)) {dtype="int8"}\n'
+        " %2 = dequantise(%1, float32(0.5))\n"
+        " %3 = integer_conv(%x, $w)\n"
+        ' %4 = requantise(%3, float32(0.02)) {dtype="int8"}\n'
+        " %5 = dequantise(%4, float32(0.25))\n"
+        " %6 = add(%2, %5)\n"
+        ' %7 = quantise(%6, float32(0.3)) {dtype="int8"}\n'
+        " return %7\n}",
+        {"w": np.ones((4, 4, 1, 1), "int8")},
+    )
+    after = fuse_operators(before, Options())
+    made = [node.type.dtype for node in post_order(after.main.body) if isinstance(node, Call)]  # type: ignore[union-attr]
+    assert made == ["int8", "int8"]
+    agree(before, after)
