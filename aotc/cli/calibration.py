@@ -58,15 +58,19 @@ EqualiseOption = Annotated[
 ]
 BiasOption = Annotated[bool, typer.Option("--bias-correction/--no-bias-correction", help="Take off the mean error of rounded weights.")]
 
+TimeOption = Annotated[
+    bool, typer.Option("--time", help="Build float and int8 for this machine, time each layer, and leave in float what int8 makes slower.")
+]
 
-def int8_options(observer: str, drop: str | None, metric: str | None, equalise: bool, bias: bool) -> Int8Options:
+
+def int8_options(observer: str, drop: str | None, metric: str | None, equalise: bool, bias: bool, timing: bool = False) -> Int8Options:
     """Raises InvalidOption for what cannot be."""
     from aotc.quantisation import Int8Options
     from aotc.quantisation.accuracy import parse_drop
 
     if metric is not None and drop is None:
         raise InvalidOption("--metric is what --max-drop bounds: give both, as in --metric top1 --max-drop 1%")
-    return Int8Options(observer, None if drop is None else parse_drop(drop), metric, equalise, bias)
+    return Int8Options(observer, None if drop is None else parse_drop(drop), metric, equalise, bias, timing)
 
 
 def load_calibration(text: str, module: Module, images: Preprocessing) -> Any:

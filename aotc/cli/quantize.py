@@ -17,6 +17,7 @@ from aotc.cli.calibration import (
     EqualiseOption,
     MetricOption,
     ObserverOption,
+    TimeOption,
     int8_options,
     load_calibration,
 )
@@ -40,6 +41,7 @@ def quantize(
     metric: MetricOption = None,
     equalise: EqualiseOption = True,
     bias_correction: BiasOption = True,
+    timing: TimeOption = False,
     mean: MeanOption = "0",
     std: StdOption = "1",
     layout: LayoutOption = "nchw",
@@ -64,7 +66,7 @@ def quantize(
     source = load_source(model)
     module = import_model(source.model, parse_inputs(inputs), source.args, source.dynamic_shapes, load_operators_of(operators))
     data = load_calibration(calib, module, Preprocessing(mean, std, layout, channels, crop))
-    options = int8_options(observer, max_drop, metric, equalise, bias_correction)
+    options = int8_options(observer, max_drop, metric, equalise, bias_correction, timing)
     with _progress(quiet=as_json) as progress:
         made = quantise(module, data, options, progress)
     made.recipe.write(output)
@@ -81,18 +83,20 @@ def quantize(
 
 def _print(facts: dict[str, Any]) -> None:
     table = Table(title="Layers, in order of computation", title_justify="left")
-    for heading in ("layer", "kind", "dtype", "weights dB", "input dB", "alone dB", "multiply-adds", ""):
+    for heading in ("layer", "kind", "dtype", "weights dB", "input dB", "alone dB", "multiply-adds", "float us", "int8 us", ""):
         table.add_column(heading)
     for layer in facts["layers"]:
         decibels = [layer["weight_sqnr"], layer["value_sqnr"], layer["sensitivity_sqnr"]]
         shown = ["" if each is None else f"{each:.1f}" for each in decibels]
         work = "" if layer["multiply_adds"] is None else f"{layer['multiply_adds'] / 1e6:.2f} M"
+        times = ["" if layer[key] is None else f"{layer[key]:.1f}" for key in ("float_us", "int8_us")]
         table.add_row(
             layer["name"],
             layer["kind"],
             layer["dtype"],
             *shown,
             work,
+            *times,
             layer["reason"],
             style=None if layer["dtype"] == "int8" else "yellow",
         )

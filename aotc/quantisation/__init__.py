@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -23,6 +23,7 @@ from aotc.quantisation.observers import check_observer
 from aotc.quantisation.recipe import FLOAT, INT8, LayerRecipe, Recipe, read_recipe
 from aotc.quantisation.statistics import Statistics
 from aotc.quantisation.structure import Network, analyse
+from aotc.quantisation.timing import LayerTime, measure, without_slower
 
 DYNAMIC = "dynamic"
 """Instead of calibration data: dense layers find their scales as they run."""
@@ -38,7 +39,8 @@ class Int8Options:
     ``metric`` may lose, as a number or such as ``"1%"`` or ``"30dB"``; layers go back to float until it holds. ``metric``: ``top1`` (with labels, else
     agreement with float), ``cosine``, ``sqnr`` (1 less noise over signal), or ``module:function`` of (outputs, float outputs, labels); by default ``top1`` where
     there are labels, else ``cosine``. ``equalise``: channels of very different size are made alike where that leaves the network's
-    function as it is. ``bias_correction``: the mean error of rounded weights is taken off.
+    function as it is. ``bias_correction``: the mean error of rounded weights is taken off. ``timing``: each layer is timed on this machine, in
+    float and in int8, and stays float where int8 is slower.
     """
 
     observer: str = "auto"
@@ -46,6 +48,7 @@ class Int8Options:
     metric: str | None = None
     equalise: bool = True
     bias_correction: bool = True
+    timing: bool = False
 
 
 @dataclass(frozen=True)
@@ -67,6 +70,7 @@ class Quantised:
     recipe: Recipe
     statistics: Statistics | None = None
     search: Search | None = None
+    times: Mapping[str, LayerTime] = field(default_factory=dict)
 
     @property
     def notes(self) -> tuple[str, ...]:
@@ -115,7 +119,16 @@ def quantise(module: Module, calibration: Any, options: Int8Options | None = Non
     if options.max_drop is not None:
         search = _controlled(network, recipe, samples, options, progress)
         recipe = search.recipe
-    return Quantised(quantise_network(network, recipe), network, recipe, statistics, search)
+    times = {}
+    if options.timing:
+        progress("time", 0, 1)
+        times = measure(network, recipe, _first(network, samples))
+        recipe = without_slower(recipe, times)
+    return Quantised(quantise_network(network, recipe), network, recipe, statistics, search, times)
+
+
+def _first(network: Network, samples: Samples) -> Feeds:
+    return _inputs(next(iter(samples.batches())), {param.name for param in network.module.main.params})
 
 
 def _dynamic(network: Network) -> Quantised:

@@ -33,8 +33,10 @@ def facts_of(made: Quantised) -> dict[str, Any]:
             "value_sqnr": min((each for each in read if each is not None), default=None),
             "sensitivity_sqnr": None if sensitivity is None else sensitivity.sqnr, "drop": None if sensitivity is None else sensitivity.drop,
             "multiply_adds": multiply_adds(layer, {}), "values": names,
+            "float_us": made.times[layer.name].float_us if layer.name in made.times else None,
+            "int8_us": made.times[layer.name].int8_us if layer.name in made.times else None,
         })  # fmt: skip
-    nothing = dict.fromkeys(("weight_sqnr", "value_sqnr", "sensitivity_sqnr", "drop", "multiply_adds"))
+    nothing = dict.fromkeys(("weight_sqnr", "value_sqnr", "sensitivity_sqnr", "drop", "multiply_adds", "float_us", "int8_us"))
     layers += [
         {"name": name, "kind": "", "dtype": made.recipe.layers[name].dtype, "reason": reason, **nothing, "values": []}
         for name, reason in made.network.left.items() if name in made.recipe.layers
@@ -74,7 +76,19 @@ def _decibels(signal: float, noise: float) -> float | None:
 def write_page(made: Quantised, path: str | Path) -> None:
     """The facts as HTML."""
     facts = facts_of(made)
-    head = ("layer", "kind", "dtype", "weights, dB", "values, dB", "alone, dB", "metric lost", "multiply-adds", "why float")
+    head = (
+        "layer",
+        "kind",
+        "dtype",
+        "weights, dB",
+        "values, dB",
+        "alone, dB",
+        "metric lost",
+        "multiply-adds",
+        "float, us",
+        "int8, us",
+        "why float",
+    )
     rows = []
     for each in facts["layers"]:
         cells = [
@@ -83,7 +97,13 @@ def write_page(made: Quantised, path: str | Path) -> None:
             each["dtype"],
             *(_number(each[key], ".1f") for key in ("weight_sqnr", "value_sqnr", "sensitivity_sqnr")),
         ]
-        cells += [_number(each["drop"], ".4f"), _number(each["multiply_adds"], ","), each["reason"]]
+        cells += [
+            _number(each["drop"], ".4f"),
+            _number(each["multiply_adds"], ","),
+            _number(each["float_us"], ".1f"),
+            _number(each["int8_us"], ".1f"),
+            each["reason"],
+        ]
         rows.append((each["dtype"], cells))
     values = [
         (each["dtype"], [name, each["dtype"], f"{each['scale']:.6g}", each["zero_point"], each["observer"], _number(each["sqnr"], ".1f")])

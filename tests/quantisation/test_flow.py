@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -19,8 +20,10 @@ from aotc.frontends import import_model
 from aotc.passes.options import Options
 from aotc.passes.pipeline import CLEAN, run_passes
 from aotc.quantisation import Quantised, quantise
+from aotc.quantisation.recipe import LayerRecipe
 from aotc.quantisation.statistics import with_counters
 from aotc.quantisation.structure import analyse
+from aotc.quantisation.timing import LayerTime, without_slower
 from tests.quantisation.helpers import decibels
 
 
@@ -170,6 +173,20 @@ def test_dynamic_scales_need_no_data(tmp_path: Path) -> None:
     for feeds in (*batches((5, 1), seed=9), {name: np.zeros((2, 12), "float32") for name in ("x", "y")}):
         result = next(iter(aotc.load(tmp_path / "m.so").run(feeds).values()))
         assert decibels(wanted(feeds), result) > 35
+
+
+def test_layers_are_timed_and_slower_ones_stay_float() -> None:
+    model, args, shapes = small()
+    made = quantise(import_model(model, None, args, shapes, ()), batches(), aotc.Int8Options(timing=True))
+    assert set(made.times) == {"a", "b", "c"} and all(each.float_us > 0 < each.int8_us for each in made.times.values())
+    assert {name for name, each in made.times.items() if each.is_slower} == {
+        name for name, each in made.recipe.layers.items() if each.dtype == "float32"
+    }
+    plain = replace(made.recipe, layers={name: LayerRecipe() for name in made.recipe.layers})
+    recipe = without_slower(plain, {"a": LayerTime(1.0, 2.0), "b": LayerTime(2.0, 2.1)})
+    assert [recipe.layers[name].dtype for name in "abc"] == ["float32", "int8", "int8"] and "slower here: 2.0 us" in recipe.layers[
+        "a"
+    ].reason
 
 
 def test_counters_take_hardly_any_memory(tmp_path: Path) -> None:
