@@ -72,7 +72,7 @@ def sentences(count: int) -> list[dict[str, np.ndarray]]:
     tokenizer.no_padding()
     text = " ".join(path.read_text() for path in sorted((package_folder("sklearn") / "datasets" / "descr").glob("*.rst")))
     prose = [" ".join(each.split()) for each in re.split(r"(?<=[.!?:])\s+|\n\s*\n", text)]
-    chosen = [each for each in dict.fromkeys(prose) if 20 <= len(each) <= 300 and each[0].isalpha()]
+    chosen = [each for each in dict.fromkeys(prose) if 15 <= len(each) <= 400 and each[0].isalpha()]
     random.Random(3).shuffle(chosen)
     if len(chosen) < count:
         raise ValueError(f"there are {len(chosen)} sentences, not {count}")
