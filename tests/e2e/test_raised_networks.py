@@ -12,12 +12,13 @@ import onnx
 import pytest
 from onnxruntime.quantization import CalibrationDataReader, QuantType, quantize_static
 
+from aotc import targets
 from aotc.frontends.onnx import import_onnx
-from aotc.ir.expr import Module
-from aotc.ir.visitor import calls_of
+from aotc.ir.expr import Call, Function, Module
+from aotc.ir.visitor import calls_of, post_order
 from aotc.ops.interpret import interpret
 from aotc.passes.options import Options
-from aotc.passes.pipeline import CLEAN, run_passes
+from aotc.passes.pipeline import CLEAN, optimise, run_passes
 from aotc.passes.raise_integers import raise_integers
 from tests.e2e.test_quantised_networks import network, session
 from tests.zoo.export import export_onnx
@@ -98,6 +99,15 @@ def assert_within_a_step(have: np.ndarray, want: np.ndarray) -> None:
     step = np.diff(np.unique(want)).min()
     assert want.std() > 4 * step, "the network's outputs hardly depend on its input"
     assert (np.abs(have - want) <= 1.01 * step).mean() >= STEPS
+
+
+@pytest.mark.parametrize("source", ["all", "residual", "mobile", "plain"])
+def test_no_floats_between_kernels(source: str, tmp_path: Path) -> None:
+    """All float work is inside kernels: bytes go from one to the next, and the last one gives the output."""
+    module = optimise(import_onnx(quantised(source, "u8s8", True, tmp_path)), targets.get("x86-64-v3"))
+    kernels = [node for node in post_order(module.main.body) if isinstance(node, Call) and isinstance(node.op, Function)]
+    floats = [kernel for kernel in kernels if kernel.type.dtype == "float32"]  # type: ignore[union-attr]
+    assert floats == [kernels[-1]] and {kernel.type.dtype for kernel in kernels[:-1]} == {"uint8"}  # type: ignore[union-attr]
 
 
 def test_sixteen_bits(tmp_path: Path) -> None:
