@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import time
 from typing import Annotated, Any
 
@@ -78,7 +77,7 @@ def quantize(
     else:
         _print(facts)
     if made.search is not None and not made.search.kept:
-        raise RuntimeFailure(f"{dataclasses.asdict(options)['max_drop']:g} cannot be kept even with all layers in float that matter")
+        raise RuntimeFailure(f"the metric loses more than {options.max_drop:g} even with all layers in float")
 
 
 def _print(facts: dict[str, Any]) -> None:
