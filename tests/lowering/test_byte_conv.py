@@ -9,6 +9,7 @@ import pytest
 import torch
 
 from aotc import ops, targets
+from aotc.ir.dims import symbol
 from aotc.ir.expr import Constant, Function
 from aotc.lowering.kernel import lower_function
 from aotc.passes.byte_layout import blocked_bytes, conv_weight, depthwise_weight
@@ -161,3 +162,30 @@ def test_without_dot_products(name: str, bits: int) -> None:
     function, arrays, wanted = case(SHAPES[name], target)
     (result,) = Runner(function, lower_function(function, target))(*arrays)
     assert np.array_equal(unblocked(result, wanted.shape[1]), wanted)
+
+
+@pytest.mark.parametrize("size", [(1, 1), (5, 40), (13, 3)])
+@pytest.mark.parametrize("kind", ["3x3", "pointwise", "first layer", "depthwise"])
+def test_sizes_known_only_at_run_time(kind: str, size: tuple[int, int]) -> None:
+    rng, k = np.random.default_rng(0), 1 if kind == "pointwise" else 3
+    channels = 3 if kind == "first layer" else 32
+    x = rng.integers(0, 256, (2, channels, *size)).astype("uint8")
+    w = rng.integers(-128, 128, (32, 1 if kind == "depthwise" else channels, k, k)).astype("int8")
+    shape = Shape(channels, 32, size, (k, k), padding=(k // 2,) * 4)
+    wanted = convolved(x, w, shape, 9, 32 if kind == "depthwise" else 1)
+    block = 4 if kind == "first layer" else 16
+    window = {"strides": (1, 1), "padding": shape.padding, "dilation": (1, 1), "out_channels": 32, "pad_value": 9}
+    dims = (symbol("n", 1), -(-channels // block), symbol("h", 1), symbol("w", 1), block)
+    data = var("x", "uint8", *dims)
+    if kind == "depthwise":
+        packed = depthwise_weight(w, 4 if HOST.adds_byte_products else 1)
+        weight = var("w", "int8", *packed.shape)
+        body = ops.byte_depthwise_conv(data, weight, kernel=(k, k), **window)
+    else:
+        packed = conv_weight(w, block, 4 if HOST.adds_byte_products else 2, 2)
+        weight = var("w", "int8", *packed.shape)
+        body = ops.byte_conv(data, weight, in_channels=channels, **window)
+    function = function_of(body, data, weight)
+    runner = Runner(function, lower_function(function, HOST))
+    (result,) = runner(blocked_bytes(x, block), packed, symbols={"n": 2, "h": size[0], "w": size[1]})
+    assert np.array_equal(unblocked(result, 32), wanted)
