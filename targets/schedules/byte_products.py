@@ -55,7 +55,7 @@ class Products:
 
     def add(self, total: Expr, weights: Sequence[Expr], words: Sequence[Expr]) -> Expr:
         """``total`` and the products of vectors of weights by words, each of which multiplies all lanes of its vector."""
-        raise NotImplementedError
+        return self.add_vectors(total, weights[0], tirx.Broadcast(words[0], self.lanes))
 
     def add_vectors(self, total: Expr, weights: Expr, units: Expr) -> Expr:
         """``total`` and the products of a vector of units by one of weights, lane by lane."""
@@ -65,9 +65,6 @@ class Products:
 class UnsignedDots(Products):
     """x86's vpdpbusd."""
 
-    def add(self, total: Expr, weights: Sequence[Expr], words: Sequence[Expr]) -> Expr:
-        return self.add_vectors(total, weights[0], tirx.Broadcast(words[0], self.lanes))
-
     def add_vectors(self, total: Expr, weights: Expr, units: Expr) -> Expr:
         name = f"llvm.x86.avx512.vpdpbusd.{32 * self.lanes}"
         return tirx.call_llvm_pure_intrin(f"int32x{self.lanes}", name, total, tirx.reinterpret(f"uint8x{4 * self.lanes}", units), weights)
@@ -75,9 +72,6 @@ class UnsignedDots(Products):
 
 class SignedDots(Products):
     """Arm's sdot."""
-
-    def add(self, total: Expr, weights: Sequence[Expr], words: Sequence[Expr]) -> Expr:
-        return self.add_vectors(total, weights[0], tirx.Broadcast(words[0], self.lanes))
 
     def add_vectors(self, total: Expr, weights: Expr, units: Expr) -> Expr:
         name = "llvm.aarch64.neon.sdot.v4i32.v16i8"
@@ -89,9 +83,6 @@ class WidePairs(Products):
 
     def as_word(self, unit: Expr) -> Expr:
         return tirx.reinterpret("int32", tirx.Cast("int16x2", unit))
-
-    def add(self, total: Expr, weights: Sequence[Expr], words: Sequence[Expr]) -> Expr:
-        return self.add_vectors(total, weights[0], tirx.Broadcast(words[0], self.lanes))
 
     def add_vectors(self, total: Expr, weights: Expr, units: Expr) -> Expr:
         name = {4: "llvm.x86.sse2.pmadd.wd", 8: "llvm.x86.avx2.pmadd.wd", 16: "llvm.x86.avx512.pmaddw.d.512"}[self.lanes]
