@@ -10,8 +10,10 @@ from typing import Any
 import numpy as np
 import onnx
 import pytest
+from onnx import helper, numpy_helper
 from onnxruntime.quantization import CalibrationDataReader, QuantType, quantize_static
 
+import aotc
 from aotc import targets
 from aotc.frontends.onnx import import_onnx
 from aotc.ir.expr import Call, Function, Module
@@ -20,9 +22,10 @@ from aotc.ops.interpret import interpret
 from aotc.passes.options import Options
 from aotc.passes.pipeline import CLEAN, optimise, run_passes
 from aotc.passes.raise_integers import raise_integers
+from tests.e2e.emulate import emulate
 from tests.e2e.test_quantised_networks import network, session
 from tests.zoo.export import export_onnx
-from tests.zoo.residual import classifier, images
+from tests.zoo.residual import SHAPE, classifier, images
 
 STEPS = 0.999
 """The part of outputs that must lie within one quantisation step of ONNX Runtime's."""
@@ -54,8 +57,8 @@ def all_kinds() -> onnx.ModelProto:
 
 def quantised(source: str, types: str, per_channel: bool, folder: Path) -> Path:
     path, made = folder / "float.onnx", folder / f"{source}.onnx"
-    if source == "all":
-        onnx.save(all_kinds(), path)
+    if source in ("all", "block"):
+        onnx.save(all_kinds() if source == "all" else block(), path)
     else:
         export_onnx(classifier(source).eval(), (images(1, 0),), path, ["x"], ["y"], {"x": {0: "n"}, "y": {0: "n"}})
     data, weights = TYPES[types]
@@ -117,3 +120,36 @@ def test_sixteen_bits(tmp_path: Path) -> None:
     assert {"conv", "dense"} <= {call.op.name for call in calls_of(module.main.body)}
     (want,) = session(path, "DISABLE_ALL").run(None, {"x": x})
     np.testing.assert_allclose(interpret(module.main, [x])[0], want, rtol=0, atol=1e-3 * float(np.abs(want).max()))
+
+
+def block() -> onnx.ModelProto:
+    """Two convolutions and a residual sum."""
+    random, node = np.random.default_rng(0), helper.make_node
+    nodes = [
+        node("Conv", ["x", "w1", "b1"], ["c1"], pads=[1] * 4, strides=[2, 2]), node("Relu", ["c1"], ["r1"]),
+        node("Conv", ["r1", "w2", "b2"], ["c2"], pads=[1] * 4), node("Add", ["c2", "r1"], ["a"]), node("Relu", ["a"], ["y"]),
+    ]  # fmt: skip
+    shapes = {"w1": (16, 3, 3, 3), "w2": (16, 16, 3, 3), "b1": (16,), "b2": (16,)}
+    weights = {
+        name: random.normal(size=shape) * (2 / np.prod(shape[1:]) if len(shape) > 1 else 0.01) ** 0.5 for name, shape in shapes.items()
+    }
+    initialisers = [numpy_helper.from_array(array.astype("float32"), name) for name, array in weights.items()]
+    infos = [helper.make_tensor_value_info(name, 1, ["n", *shape]) for name, shape in (("x", SHAPE), ("y", (16, 16, 16)))]
+    graph = helper.make_graph(nodes, "block", infos[:1], infos[1:], initialisers)
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("target", ["host", "x86-64-v3", "jetson-orin", "jetson-nano"])
+def test_every_machine_gives_the_same(target: str, tmp_path: Path) -> None:
+    """With and without AVX-512 and VNNI, and on both kinds of Arm: equal bits, those of the operators' references. (Case 41.)"""
+    path = quantised("block", "u8s8", True, tmp_path)
+    x = images(1, 20).numpy()
+    (want,) = interpret(raised(path).main, [x])
+    built = tmp_path / "block.so"
+    aotc.compile(path, output=built, target=target, device="cpu", inputs={"x": x.shape})
+    if target.startswith("jetson"):
+        have = emulate(built, [x], tmp_path)
+    else:
+        have = dict(aotc.load(built, num_threads=1).run({"x": x}))
+    np.testing.assert_array_equal(next(iter(have.values())), want)
