@@ -13,7 +13,7 @@ import numpy as np
 from aotc.errors import InvalidModel
 from aotc.ir.types import TensorType, TupleType
 from aotc.ops.base import Fusion, NoAttributes, OpDef, format_shape
-from aotc.ops.quantise import dequantise, quantise
+from aotc.ops.quantise import QuantiseAttributes, dequantise, quantise
 
 PARTS = 4
 """Pieces of the rows that are counted for themselves, by different threads."""
@@ -63,7 +63,7 @@ def _fake_relation(types: Sequence[TensorType], attrs: Any) -> TensorType:
 
 
 def _fake(attrs: Any, x: np.ndarray, scale: np.ndarray, zero_point: np.ndarray, switch: np.ndarray) -> np.ndarray:
-    rounded = dequantise.reference(None, quantise.reference(quantise.attributes(dtype="int8"), x, scale, zero_point), scale, zero_point)
+    rounded = dequantise.reference(None, quantise.reference(QuantiseAttributes("int8"), x, scale, zero_point), scale, zero_point)
     return np.asarray(x * (np.float32(1) - switch) + rounded * switch)
 
 

@@ -12,6 +12,7 @@ import os
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from typing import Any, cast
 
 import numpy as np
 
@@ -201,7 +202,7 @@ def metric_of(text: str) -> Metric:
     return lambda results, references, labels: float(found(results, references, labels))
 
 
-def load_function(text: str, module: str, name: str, option: str) -> Callable[..., object]:
+def load_function(text: str, module: str, name: str, option: str) -> Callable[..., Any]:
     """A Python function by name, also of a file beside the user. Raises InvalidOption."""
     sys.path.insert(0, os.getcwd())
     try:
@@ -212,7 +213,7 @@ def load_function(text: str, module: str, name: str, option: str) -> Callable[..
         sys.path.pop(0)
     if not callable(found):
         raise InvalidOption(f"{option} {text!r} is of {type(found).__name__}; expected a function")
-    return found  # type: ignore[no-any-return]
+    return cast(Callable[..., Any], found)
 
 
 def parse_drop(text: str) -> float:

@@ -85,5 +85,5 @@ def _key(network: Network, identity: str) -> str:
     digest = hashlib.sha256(f"{identity}\n{module_text(network.module)[0]}".encode())
     for node in post_order(network.module.main.body):
         if isinstance(node, (Constant, Parameter)):
-            digest.update(np.ascontiguousarray(node.data).view(np.uint8) if node.data.size else b"")
+            digest.update(np.ascontiguousarray(node.data).tobytes())
     return digest.hexdigest()[:32]

@@ -18,7 +18,7 @@ from aotc.passes.weights import Weights, array_of
 from aotc.quantisation.insert import LARGEST, quantise_weight
 from aotc.quantisation.structure import Layer, Network
 
-LEAST = np.float32(1e-30)
+LEAST = np.array(1e-30, "float32")
 """A row of zeros gets this scale."""
 
 
@@ -43,7 +43,7 @@ def _dense(layer: Layer, x: Expr, weights: Weights) -> Expr:
     weight = weights.derive([source], "int8", lambda: np.ascontiguousarray(quantise_weight(data, 0)[0].T))  # [inputs, outputs]
     by_output = weights.derive([source], "scale", lambda: quantise_weight(data, 0)[1].reshape(-1))
     largest = ops.max_(ops.abs_(x), axes=(cast(TensorType, x.type).rank - 1,), keepdims=True, origin=origin)
-    scale = ops.maximum(ops.multiply(largest, Constant(np.float32(1 / LARGEST))), Constant(LEAST), origin=origin)
+    scale = ops.maximum(ops.multiply(largest, Constant(np.array(1 / LARGEST, "float32"))), Constant(LEAST), origin=origin)
     rounded = ops.quantise(x, scale, dtype="int8", origin=origin)
     total = ops.cast(ops.integer_matmul(rounded, weight, origin=origin), dtype="float32", origin=origin)
     return ops.multiply(ops.multiply(total, scale, origin=origin), by_output, origin=origin)

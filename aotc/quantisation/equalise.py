@@ -15,6 +15,7 @@ import numpy as np
 
 from aotc import ops
 from aotc.ir.expr import Call, Constant, Expr, Parameter, Tuple, children, with_children
+from aotc.ir.types import TensorType
 from aotc.ir.visitor import post_order, users, with_body
 from aotc.passes.weights import array_of
 from aotc.quantisation.statistics import Statistics
@@ -57,7 +58,7 @@ def equalise(network: Network, factors: Mapping[str, tuple[float, ...]]) -> Netw
         for layer in readers:
             weight = _by_input(layer)
             scale = np.broadcast_to(factor.reshape(weight.shape[0], 1, weight.shape[2], 1), (*weight.shape[:3], 1))
-            rank = np.ndim(array_of(layer.call.args[1]))
+            rank = cast(TensorType, layer.call.args[1].type).rank
             changes.setdefault(layer.call, []).append((1, scale.reshape(-1, weight.shape[2], *[1] * (rank - 2))))
         for node in _makers(value) or ():
             data = array_of(node.args[1])

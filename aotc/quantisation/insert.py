@@ -91,7 +91,7 @@ class _Rewriting:
     def quantised(self, node: Expr, group: int) -> Expr:
         """``node`` rounded to int8 and back."""
         how = self.recipe.values[self.network.names[group]]
-        scale, zero = Constant(np.float32(how.scale)), Constant(np.asarray(how.zero_point, how.dtype))
+        scale, zero = Constant(np.asarray(how.scale, "float32")), Constant(np.asarray(how.zero_point, how.dtype))
         origin = getattr(node, "origin", "")
         return ops.dequantise(ops.quantise(node, scale, zero, dtype=how.dtype, origin=origin), scale, zero, origin=origin)
 
@@ -143,7 +143,7 @@ class _Switched(_Rewriting):
             return node
         switch = reduce(ops.maximum, (cast(Expr, self.switches[name]) for name in wanting))
         how = self.recipe.values[self.network.names[group]]
-        scale, zero = Constant(np.float32(how.scale)), Constant(np.asarray(how.zero_point, how.dtype))
+        scale, zero = Constant(np.asarray(how.scale, "float32")), Constant(np.asarray(how.zero_point, how.dtype))
         return ops.fake_quantise(node, scale, zero, switch, origin=getattr(node, "origin", ""))
 
     def layer(self, layer: Layer, args: list[Expr]) -> Expr:
@@ -158,4 +158,4 @@ class _Switched(_Rewriting):
 def _blend(switch: Expr, one: Expr, zero: Expr) -> Expr:
     """``one`` where the switch is 1, ``zero`` where it is 0. As arithmetic it stays in the vectors of the kernel that computes them; a
     condition would not."""
-    return ops.add(ops.multiply(zero, ops.subtract(Constant(np.float32(1)), switch)), ops.multiply(one, switch))
+    return ops.add(ops.multiply(zero, ops.subtract(Constant(np.ones((), "float32")), switch)), ops.multiply(one, switch))

@@ -49,7 +49,7 @@ class Histogram:
     def error(self, range_: Range) -> float:
         """The mean square by which values differ after quantising to ``LEVELS`` over ``range_``, which includes 0."""
         low, high = range_
-        scale = max((high - low) / (LEVELS - 1), np.finfo("float32").tiny)
+        scale = max((high - low) / (LEVELS - 1), float(np.finfo("float32").tiny))
         outside = np.maximum(np.maximum(low - self.centre, self.centre - high), 0)
         rounding = np.where(np.abs(self.centre) < scale / 2, self.centre**2, scale**2 / 12)
         each = np.where(outside > 0, outside**2, rounding)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -58,7 +59,7 @@ class Recipe:
         Path(path).write_text("{\n  " + ",\n  ".join(parts) + "\n}\n")
 
 
-def read_recipe(path: str | Path) -> Recipe:
+def read_recipe(path: str | os.PathLike[str]) -> Recipe:
     """Raises InvalidOption for a file that is none."""
     try:
         data = json.loads(Path(path).read_text())

@@ -112,7 +112,7 @@ def with_counters(network: Network) -> Counters:
     outputs: dict[str, list[tuple[str, str]]] = {}
     for node in post_order(*function.params, function.body):
         group = network.roots.get(node)
-        axes: dict[int | None, list[str]] = {**channels.get(node, {})}
+        axes: dict[int | None, list[str]] = dict(channels.get(node, {}).items())
         if group is not None and not axes:
             axes[None] = []
         for number, (axis, layers) in enumerate(axes.items()):
