@@ -123,10 +123,11 @@ def _product(work: Raising, node: Call) -> Quantised | None:
 def _sums_of_rows(a: Quantised, depth: Dim, origin: str) -> Expr:
     """Without the zero point, ``depth`` times of which is known only where that is."""
     how: dict[str, Any] = {"axes": (a.rank - 1,), "keepdims": True, "origin": origin}
-    if a.one_zero and not isinstance(depth, int):
+    if not a.one_zero:
+        return ops.integer_sum(a.integers, **how)
+    if not isinstance(depth, int):
         return ops.integer_sum(a.sums(), **how)
-    sums = ops.integer_sum(a.integers, **how)
-    return ops.add(sums, _int32(-a.one_zero * depth), origin=origin) if a.one_zero else sums  # type: ignore[operator]
+    return ops.add(ops.integer_sum(a.integers, **how), _int32(-a.one_zero * depth), origin=origin)
 
 
 def _int32(value: int) -> Constant:
@@ -191,14 +192,16 @@ def mean(work: Raising, node: Call) -> Quantised | None:
 
 def avg_pool(work: Raising, node: Call) -> Quantised | None:
     """The sum of a window is a convolution of each channel with ones."""
-    x, attrs = work.quantised.get(node.args[0]), node.attrs
-    if x is None or not x.is_single_byte or attrs.ceil_mode or attrs.channel_block:  # type: ignore[attr-defined]
+    x = work.quantised.get(node.args[0])
+    attrs: Any = node.attrs
+    if x is None or not x.is_single_byte or attrs.ceil_mode or attrs.channel_block:
         return None
-    divisor, channels = _divisor(attrs, x.integers.type), x.integers.type.shape[1]  # type: ignore[union-attr]
+    type_ = cast(TensorType, x.integers.type)
+    divisor, channels = _divisor(attrs, type_), type_.shape[1]
     if divisor is None or not isinstance(channels, int):
         return None
     window = {name: getattr(attrs, name) for name in ("strides", "padding", "dilation")}
-    ones = Constant(np.ones((channels, 1, *attrs.kernel), "int8"), node.origin)  # type: ignore[attr-defined]
+    ones = Constant(np.ones((channels, 1, *attrs.kernel), "int8"), node.origin)
     integers = ops.integer_conv(x.integers, ones, groups=channels, pad_value=x.one_zero, origin=node.origin, **window)
     offset = np.asarray(x.one_zero * ones.data[0].size, "int32")
     return Quantised(integers, np.asarray(x.scale.reshape(()) / divisor, "float32"), offset, node.origin)
@@ -210,9 +213,10 @@ def _divisor(attrs: Any, x: TensorType) -> np.ndarray | None:
         return np.asarray(attrs.divisor_override, "float32") if attrs.divisor_override > 0 else None
     if attrs.count_include_pad or not any(attrs.padding):
         return np.asarray(math.prod(attrs.kernel), "float32")
-    if not all(isinstance(extent, int) for extent in x.shape[2:]):
+    spatial = [extent for extent in x.shape[2:] if isinstance(extent, int)]
+    if len(spatial) < len(attrs.kernel):
         return None
-    inside = np.ones((1, 1, *x.shape[2:]), "int32")  # type: ignore[arg-type]
+    inside = np.ones((1, 1, *spatial), "int32")
     names = ("strides", "padding", "dilation")
     counted = ops.integer_conv.reference(
         IntegerConvAttributes(**{name: getattr(attrs, name) for name in names}), inside, np.ones((1, 1, *attrs.kernel), "int32")

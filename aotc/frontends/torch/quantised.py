@@ -34,7 +34,7 @@ def quantize_per_tensor(b: Builder, x: Expr, scale: Operand, zero: Operand, low:
 
 
 def quantize_per_channel(b: Builder, x: Expr, scales: Expr, zeros: Expr, axis: int, low: int, high: int, dtype: torch.dtype) -> Expr:
-    return _quantised(b, x, *(_along(b, each, x, axis) for each in (scales, zeros)), (low, high), dtype)
+    return _quantised(b, x, _along(b, scales, x, axis), _along(b, zeros, x, axis), (low, high), dtype)
 
 
 def _quantised(b: Builder, x: Expr, scale: Operand, zero: Operand, limits: tuple[int, int], dtype: torch.dtype) -> Expr:
