@@ -134,6 +134,20 @@ def _int32(value: int) -> Constant:
     return Constant(np.asarray(value, "int32"))
 
 
+def narrowed(work: Raising, node: Call) -> Expr | None:
+    """Sums of an imported quantised operator: its weights less their zero point, in int16, are bytes again where they fit."""
+    weight = work.real(node.args[1])
+    data = array_of(weight)
+    if data is None or data.dtype != np.int16 or not _is_bytes(data):
+        return None
+    small = work.weights.derive([weight], "bytes", lambda: data.astype("int8"))
+    return call(node.op, [work.real(node.args[0]), small], node.attrs, node.origin)
+
+
+def _is_bytes(data: np.ndarray) -> bool:
+    return bool(data.size and data.min() >= -128 and data.max() <= 127)
+
+
 @dataclass(frozen=True)
 class _Weight:
     """A constant without zero point; ``scale`` is one number or one per output."""
@@ -155,7 +169,7 @@ def _weight(work: Raising, node: Expr, outputs: int) -> _Weight | None:
     if w.dtype == "int8" and not zero.any():
         return _Weight(w.integers, data, scale)
     centred = data.astype("int16") - w.zero.astype("int16")
-    if centred.size and centred.min() >= -128 and centred.max() <= 127:
+    if _is_bytes(centred):
         centred = centred.astype("int8")
     return _Weight(work.weights.derive([w.integers], "centred", lambda: centred, w.zero.tolist()), centred, scale)
 
@@ -326,6 +340,8 @@ RULES: dict[str, Rule] = {
     "conv": conv,
     "dense": dense,
     "matmul": matmul,
+    "integer_conv": narrowed,
+    "integer_matmul": narrowed,
     "mean": mean,
     "sum": mean,
     "avg_pool": avg_pool,

@@ -10,6 +10,7 @@ import pytest
 from aotc.ir.expr import Module
 from aotc.ir.printer import module_text
 from aotc.ir.verify import verify
+from aotc.ir.visitor import calls_of
 from aotc.ops.interpret import interpret
 from aotc.passes.options import Options
 from aotc.passes.raise_integers import raise_integers
@@ -178,6 +179,18 @@ def test_scales_of_weights(shape: tuple[int, ...], dtype: str) -> None:
     weights = {"w": integers(4, 4, 3, 3, dtype=dtype), "s": powers(*shape), "z": zeros}
     lines = [*ENTER, "%w = dequantise($w, $s, $z)", "%y = conv(%d, %w) {padding=(1, 1, 1, 1)}"]
     assert raised(network(*lines, *LEAVE, weights=weights)) == [*START, "requantise", "dequantise"]
+
+
+@pytest.mark.parametrize(("most", "wanted"), [(127, "int8"), (128, "int16")])
+def test_imported_sums(most: int, wanted: str) -> None:
+    """Weights less their zero point, as importers of quantised operators leave them."""
+    w = integers(4, 4, 3, 3).astype("int16")
+    w[0, 0, 0, 0] = most
+    lines = [ENTER[0], "%c = integer_conv(%q, $w)", "%r = dequantise(%c, float32(0.01))", "return %r"]
+    before = network(*lines, weights={"w": w})
+    assert raised(before) == ["quantise", "integer_conv", "dequantise"]
+    (layer,) = calls_of(raise_integers(before, Options()).main.body, ("integer_conv",))
+    assert layer.args[1].type.dtype == wanted  # type: ignore[union-attr]
 
 
 def test_bias_scales() -> None:
