@@ -96,7 +96,7 @@ class _Converter:
         self.options = options
         self.block, self.panel, self.fill_input = options.channel_block, options.panel, options.fill_input
         target = options.target
-        self.planes = target is not None and target.gpu is None and not target.multiplies_by_element
+        self.planes = target is not None and target.gpu is None
         self.weights = weights
         self.plains: dict[Expr, Expr] = {}
         self.blocks: dict[Expr, Blocked] = {}
@@ -161,7 +161,7 @@ class _Converter:
 
     def conv(self, node: Call) -> Blocked:
         """The input of a first layer, of three channels, say, makes one block of three: no filling is computed, unless that makes
-        accesses of a power of two. Where kernels load each element on its own anyway it stays as it is, in blocks of one."""
+        accesses of a power of two. For a CPU it stays as it is, in blocks of one."""
         x, weight = node.args
         data = cast(np.ndarray, array_of(weight))
         depthwise = _is_depthwise(node)

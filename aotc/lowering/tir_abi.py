@@ -216,7 +216,8 @@ def _over_tasks(stmt: tirx.stmt.Stmt, begin: tirx.Var, end: tirx.Var, alone: boo
         return tirx.SeqStmt([_over_tasks(child, begin, end, alone) for child in stmt.seq])
     if not isinstance(stmt, tirx.For) or int(stmt.kind) != ForKind.PARALLEL:
         return stmt
-    first, stop = (begin, end) if alone else (tirx.max(begin, stmt.min), tirx.min(end, stmt.min + stmt.extent))
+    # As a maximum: so LLVM knows that no index is negative, and divides and addresses with fewer instructions.
+    first, stop = (tirx.max(begin, 0), end) if alone else (tirx.max(begin, stmt.min), tirx.min(end, stmt.min + stmt.extent))
     return tirx.For(stmt.loop_var, first, stop - first, ForKind.SERIAL, stmt.body, None, stmt.annotations)
 
 

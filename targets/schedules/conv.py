@@ -20,10 +20,12 @@ from aotc.ops.conv import is_depthwise_blocked
 from aotc.targets import Target
 from aotc.targets.schedules.base import Direct, DirectWork
 from aotc.targets.schedules.choices import Choices
+from aotc.targets.schedules.conv_dense import DenseSums
 from aotc.targets.schedules.conv_places import TYPE_BYTES, Ahead, Axis, Place, is_far
-from aotc.targets.schedules.conv_sums import DenseSums, DepthwiseSums
+from aotc.targets.schedules.conv_sums import DepthwiseSums
 from aotc.targets.schedules.emit import (
     const,
+    hidden_zero,
     known,
     opaque,
     parallel,
@@ -51,6 +53,12 @@ TILES_PER_TASK, FEW_TILES = 16, 2
 """Tiles of a row that is shared among tasks, at least; and where these would be fewer than ``MANY_TASKS``, so that threads get
 shares of about one size."""
 MANY_TASKS = 32
+
+RELOADING_TILES = 4
+"""Tiles of a row from which on a bias is kept once for each pixel of a tile."""
+
+MANY_ROW_TASKS = 64
+"""Tasks that are left, at least, where one computes several rows."""
 
 AHEAD_TILES = 64
 """Where more tiles than these use a weight, it matters little that the first of them waits for it."""
@@ -102,6 +110,10 @@ class _Blocked:
         self.far = is_far(target, view.total.shape[2:], str(view.outputs[0].dtype))
         self.tile = choices.pick("tile", self._tiles())
         self.rows_first = False
+        # Sums that start as loads, two at a time, leave the units that multiply alone; copies of one bias would not. LLVM does not see
+        # that they are equal.
+        tiles_of_row = (known(self.row.out) or 0) // self.tile.pixels
+        self.reloads = target.multiplies_by_element and isinstance(self.sums, DenseSums) and tiles_of_row >= RELOADING_TILES
 
     def _tiles(self) -> list[Tile]:
         target, row = self.target, self.row
@@ -119,14 +131,28 @@ class _Blocked:
         self.rows_first = self._rows_first(known(pieces))
         if not self.rows_first and (known(pieces) or MANY_TASKS) * self.blocks // self.tile.blocks < MANY_TASKS:
             pieces, piece_loop = self._pieces(FEW_TILES)
+        rows = self._rows_at_once(known(product([batch, groups, *outer])))
+        if rows > 1:
+            outer[-1] = const(int(known(outer[-1]) or 1) // rows)
         extents = [batch, *outer, pieces, groups] if self.rows_first else [batch, groups, *outer, pieces]
 
         def task(index: Expr) -> tirx.Stmt:
             n, *rest = task_indices(index, extents)
             group = rest.pop(-1 if self.rows_first else 0)
-            return piece_loop(n, group, rest[:-1], rest[-1])
+            *places, piece = rest
+            if rows == 1:
+                return piece_loop(n, group, places, piece)
+            return serial(rows, lambda y: piece_loop(n, group, [*places[:-1], places[-1] * rows + y], piece), "y")
 
         return prim_func(self.view.params, parallel(product(extents), task))
+
+    def _rows_at_once(self, rows: int | None) -> int:
+        """How many rows a task of a depthwise convolution computes, of ``rows`` in all: one by itself takes about as many instructions
+        to find as to sum up."""
+        last = known(self.outer[-1].out) if self.outer else None
+        if not isinstance(self.sums, DepthwiseSums) or rows is None or last is None:
+            return 1
+        return next(n for n in range(max(1, min(last, rows // MANY_ROW_TASKS)), 0, -1) if last % n == 0)
 
     def _rows_first(self, pieces: int | None) -> bool:
         """Whether all groups of a piece of a row come one after the other, since the whole input is read again for each group
@@ -162,7 +188,8 @@ class _Blocked:
             count = const(whole) if pieces == 1 else tirx.Select(last, const(whole - (pieces - 1) * share), const(share))
             stmts = [self._loop(n, group, outer, count, lambda t: (piece * share + t) * self.tile.pixels)] if whole else []
             if row % self.tile.pixels:
-                short = self._tile(n, group, outer, Place(const(whole * self.tile.pixels), row % self.tile.pixels, inside=True))
+                start = self._apart(whole * self.tile.pixels, row % self.tile.pixels)
+                short = self._tile(n, group, outer, Place(start, row % self.tile.pixels, inside=True))
                 stmts.append(short if pieces == 1 else tirx.IfThenElse(last, short, None))
             return sequence(*stmts)
 
@@ -188,10 +215,16 @@ class _Blocked:
         stmts = []
         for t, (start, width) in enumerate(zip(starts, widths, strict=True)):
             if t not in loop:
-                stmts.append(self._tile(n, group, outer, Place(const(start), width, inside=False, known=start)))
+                stmts.append(self._tile(n, group, outer, Place(self._apart(start, width), width, inside=False, known=start)))
             elif t == loop[0]:
-                stmts.append(self._loop(n, group, outer, const(len(loop)), lambda t: (t + loop[0]) * pixels))
+                first = self._apart(loop[0] * pixels, pixels) if len(loop) == 1 else const(loop[0] * pixels)
+                stmts.append(self._loop(n, group, outer, const(len(loop)), lambda t, first=first: first + t * pixels))
         return sequence(*stmts)
+
+    def _apart(self, start: int, width: int) -> Expr:
+        """Where a tile starts, as a number that LLVM does not see if the offsets of loads do not reach its end from the row's begin."""
+        reach = (start + width) * self.row.stride * self.block * TYPE_BYTES.get(self.dtype, 4)
+        return opaque(start) if start and reach > self.target.offset_bytes else const(start)
 
     def _unknown_row(self, n: Expr, group: Expr, outer: list[Expr]) -> tirx.Stmt:
         """A row known only at run time, perhaps shorter than a tile: tiles not wholly inside are checked."""
@@ -232,8 +265,11 @@ class _Blocked:
                 zero = tirx.const(0, self.dtype)
                 return vectorized(self.sums.vector, lambda v: tirx.BufferStore(sums, zero, [o, p, v]))
 
+            pixel = known(p) if self.reloads and place.width == self.tile.pixels else 0
+            same = hidden_zero(pixel) if pixel else const(0)
+
             def some(first: int, lanes: int) -> tirx.Stmt:
-                return vectorized(lanes, lambda v: tirx.BufferStore(sums, self.view.start(at(o, p, first + v)), [o, p, first + v]))
+                return vectorized(lanes, lambda v: tirx.BufferStore(sums, self.view.start(at(o, p, first + v + same)), [o, p, first + v]))
 
             return self._in_parts(o, some)
 

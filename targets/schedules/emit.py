@@ -28,9 +28,16 @@ def const(value: int) -> Expr:
 
 
 def opaque(value: int) -> Expr:
-    """``value`` (positive), which LLVM does not see to be constant: an address at so many strides is then kept in a register.
+    """``value``, which LLVM does not see to be constant unless it is 0: an address at so many strides is then kept in a register.
     Else, where the stride exceeds what an instruction holds as an offset, LLVM adds it up anew for every access."""
+    if value <= 0:
+        return tirx.min(const(value), FIRST_TASK) if value else const(0)
     return tirx.max(const(value), const(0) - FIRST_TASK)
+
+
+def hidden_zero(number: int) -> Expr:
+    """0, which LLVM does not see, nor that those of other numbers (from 0 on) are the same."""
+    return tirx.max(const(0), const(-number) - FIRST_TASK)
 
 
 def ask_for(load: Expr) -> tirx.Stmt:
@@ -40,11 +47,16 @@ def ask_for(load: Expr) -> tirx.Stmt:
     return tirx.Evaluate(tirx.call_intrin("void", op, tirx.address_of(load), const(0), const(near), const(data)))
 
 
+def apart(load: Expr) -> tirx.Stmt:
+    """No load moves from one side of it to the other: LLVM would have values wait in registers that there are not. It takes no
+    instruction where the address of ``load`` is in a register."""
+    return tirx.Evaluate(tirx.call_llvm_intrin("void", "llvm.fake.use", tirx.address_of(load)))
+
+
 def clamped(index: Expr, extent: Expr | int) -> Expr:
     """The place in [0, extent) nearest to ``index``, for a load under a ``Select``, which reads on both sides. Simplifiers know in
     there what the condition says and would take a plain clamp away: the load would then leave the buffer."""
-    zero = tirx.max(const(0), const(0) - FIRST_TASK)
-    return tirx.min(tirx.max(index, zero), zero + (extent - 1))
+    return tirx.min(tirx.max(index, hidden_zero(0)), hidden_zero(0) + (extent - 1))
 
 
 def known(expr: Expr) -> int | None:

@@ -20,6 +20,7 @@ from aotc.targets.schedules.base import SCRATCH, Direct, DirectWork
 from aotc.targets.schedules.emit import (
     const,
     known,
+    opaque,
     parallel,
     product,
     registers,
@@ -259,7 +260,8 @@ class _Product:
         """The last of ``masked`` panels may be not full; ``kept`` is where unfinished sums are."""
 
         def right(o: Expr, k: Expr, v: Expr) -> Expr:
-            return self._wide(tirx.BufferLoad(self.panel, [*batch, block + o, steps.first + k, v]))
+            at = block + (opaque(known(o)) if self.by_element and known(o) else o)
+            return self._wide(tirx.BufferLoad(self.panel, [*batch, at, steps.first + k, v]))
 
         left = self._left_of(batch, start, rows, steps.first)
         tile = TileSums(self.dtype, blocks, rows, self.block, self.lanes, steps.count, left, right)

@@ -174,4 +174,4 @@ class TileSums:
 
             return vectorized(self.block, lane)
 
-        return unrolled(self.rows, lambda p: unrolled(self.blocks, lambda o: add(o, p), "o"), "p")
+        return unrolled(self.rows, lambda p: sequence(*(add(const(o), p) for o in range(self.blocks))), "p")

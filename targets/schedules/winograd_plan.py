@@ -136,7 +136,8 @@ def tiles_by_time(of: Sizes, count: int, target: Target) -> list[Tile]:
             continue
         if of.blocks % blocks or (of.panel % blocks and blocks % of.panel):
             continue
-        loads = columns / 2 + pixels / 2 / of.in_lanes if by_element else columns + pixels
+        # Inputs come from the innermost cache; elsewhere wide vectors of weights come from farther away.
+        loads = columns / 2 + pixels / 2 / of.in_lanes if by_element else 2.25 * columns + pixels
         streams = max(1, blocks // of.panel) - 1 if by_element else 0
         cycles = max(sums / target.multiply_adds, loads / 2, 4.0)
         once = (3 * sums + 20) / of.channels
@@ -149,7 +150,8 @@ def tiles_by_time(of: Sizes, count: int, target: Target) -> list[Tile]:
 
 def groups_by_time(of: Sizes, sums: Tile, fewest: int, target: Target) -> list[int]:
     """How many tiles make a group, by estimated time with one thread and with one a core: for the products, of which a single
-    group has ``fewest``, and for reading, weights once a group, its inputs once for all blocks of a register tile."""
+    group has ``fewest``, or for reading meanwhile weights once and inputs once for all blocks of a register tile, whichever takes
+    longer; and for writing the inputs."""
     weights = 4 * of.wide**2 * of.channels * of.blocks * of.block
     chunks, pieces = -(-of.count // sums.pixels), of.blocks // sums.blocks
     product = of.channels * of.blocks * of.block / of.lanes / target.multiply_adds
@@ -157,12 +159,14 @@ def groups_by_time(of: Sizes, sums: Tile, fewest: int, target: Target) -> list[i
     for wanted in range(1, chunks + 1):
         share = -(-chunks // wanted)
         groups, v = -(-chunks // share), 4 * of.wide**2 * share * sums.pixels * of.channels
-        products = fewest if groups == 1 else groups * share * sums.pixels * of.wide**2
-        again = (groups - 1) * weights / _bytes_a_cycle(weights, target)
-        time = products * product + again + groups * pieces * v / _bytes_a_cycle(v, target)
-        tasks = groups if is_alone(groups, target) else groups * pieces
+        alone = is_alone(groups, target)
+        products = product * (fewest if groups == 1 else share * sums.pixels * of.wide**2)
+        reading = weights / _reading(weights, target) + pieces * v / _reading(v, target)
+        writing = v / _writing(v if alone else groups * v, target)
+        time = groups * (max(products, reading) + writing)
+        tasks = groups if alone else groups * pieces
         longest = -(-tasks // target.cores) * time / tasks
-        shared = 0.0 if is_alone(groups, target) else groups * v / target.cores / SHARED_BYTES
+        shared = 0.0 if alone else groups * v / target.cores / SHARED_BYTES
         found[share * sums.pixels] = longest + time / target.cores + shared
     return sorted(found, key=found.__getitem__)
 
@@ -177,8 +181,16 @@ SHARED_BYTES = 2.0
 a third cache between the two, else 0.6)."""
 
 
-def _bytes_a_cycle(size: int, target: Target) -> float:
-    """How fast a core reads ``size`` bytes again and again: rough figures of its caches."""
+def _reading(size: int, target: Target) -> float:
+    """How many bytes a core reads in a cycle of ``size`` that it reads again and again: rough figures of its caches."""
     if size <= target.l2_bytes // 2:
         return 16.0
-    return 8.0 if size <= target.l3_bytes // 2 else target.memory_bytes
+    return 12.0 if size <= target.l3_bytes // 2 else target.memory_bytes
+
+
+def _writing(size: int, target: Target) -> float:
+    """How many bytes a core writes in a cycle of ``size`` that it writes in many places while weights pass through its caches, to read
+    them after that (measured on Zen 4: 2.5 beyond the second cache)."""
+    if size <= target.l2_bytes // 4:
+        return 16.0
+    return 2.5 if size <= target.l3_bytes // 2 else target.memory_bytes / 3

@@ -23,6 +23,7 @@ CASES = {
     "long row": (8, 8, 8, 8, (3, 61), (3, 3), (1, 1), (1, 1, 1, 1), (1, 1)),
     "pointwise": (16, 8, 24, 8, (7, 7), (1, 1), (1, 1), (0, 0, 0, 0), (1, 1)),
     "pointwise, many pixels": (8, 8, 8, 8, (40, 31), (1, 1), (1, 1), (0, 0, 0, 0), (1, 1)),
+    "pointwise, many channels": (48, 4, 12, 4, (20, 11), (1, 1), (1, 1), (0, 0, 0, 0), (1, 1)),
     "strided": (8, 8, 32, 8, (14, 15), (3, 3), (2, 2), (1, 1, 1, 1), (1, 1)),
     "strided pointwise": (8, 8, 16, 8, (9, 9), (1, 1), (2, 3), (0, 0, 0, 0), (1, 1)),
     "padded pointwise": (16, 8, 16, 8, (5, 7), (1, 1), (1, 1), (1, 2, 2, 1), (1, 1)),
@@ -82,14 +83,34 @@ def test_blocked(name: str) -> None:
     agrees(plain(result), expected(x, w, strides, padding, dilation))
 
 
-@pytest.mark.parametrize("panel", [2, 3, 6])
-@pytest.mark.parametrize("name", ["3x3", "asymmetric padding", "first layer", "pointwise, many pixels", "block of 4", "1d"])
-def test_inputs_as_vectors(name: str, panel: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The kernels for machines that multiply by an element of a vector, run on this one; weights in panels."""
-    c, block_in, _, block, size, kernel, strides, padding, dilation = CASES[name]
+DEPTHWISE = [(1, 3, (9, 20)), (2, 3, (14, 15)), (1, 5, (7, 7)), (2, 5, (1, 3)), (1, 3, (64, 40)), (2, 3, (50, 70))]
+"""Stride, kernel, size; of the last two a task has several rows."""
+
+BY_ELEMENT = [
+    "3x3",
+    "asymmetric padding",
+    "first layer",
+    "planes",
+    "pointwise, many pixels",
+    "pointwise, many channels",
+    "block of 4",
+    "1d",
+]
+
+
+@pytest.fixture
+def by_element(monkeypatch: pytest.MonkeyPatch) -> Target:
+    """A machine that multiplies by an element of a vector, as far as the choice of loops goes, whose code runs on this one."""
     monkeypatch.setattr(Target, "multiplies_by_element", True)
     monkeypatch.setattr(Target, "offset_bytes", 1008)
-    target = replace(targets.get("host"), vector_bits=128, vector_registers=32)
+    return replace(targets.get("host"), vector_bits=128, vector_registers=32)
+
+
+@pytest.mark.parametrize("panel", [2, 3, 6])
+@pytest.mark.parametrize("name", BY_ELEMENT)
+def test_inputs_as_vectors(name: str, panel: int, by_element: Target) -> None:
+    """Weights are in panels."""
+    c, block_in, _, block, size, kernel, strides, padding, dilation = CASES[name]
     o = block * 6
     x, w = RNG.standard_normal((2, c, *size), np.float32), RNG.standard_normal((o, c, *kernel), np.float32)
     bias = RNG.standard_normal((1, 6, *[1] * len(size), block), np.float32)
@@ -97,7 +118,7 @@ def test_inputs_as_vectors(name: str, panel: int, monkeypatch: pytest.MonkeyPatc
     params = [var(label, "float32", *array.shape) for label, array in zip("xwb", arrays, strict=True)]
     conv = ops.conv(*params[:2], strides=strides, padding=padding, dilation=dilation, channel_block=block, out_channels=o)
     function = function_of(ops.clip(ops.add(conv, params[2]), minimum=-1.0, maximum=6.0), *params)
-    (result,) = Runner(function, lower_function(function, target))(*arrays)
+    (result,) = Runner(function, lower_function(function, by_element))(*arrays)
     agrees(plain(result), plain(np.clip(blocked(expected(x, w, strides, padding, dilation), block) + bias, -1, 6)))
 
 
@@ -149,14 +170,24 @@ def test_filling_is_left_out(inputs: int, outputs: int, panel: int, kernel: int)
     assert (result[:, outputs:] == 0.5).all()
 
 
-@pytest.mark.parametrize(("stride", "kernel", "size"), [(1, 3, (9, 20)), (2, 3, (14, 15)), (1, 5, (7, 7)), (2, 5, (1, 3))])
+@pytest.mark.parametrize(("stride", "kernel", "size"), DEPTHWISE)
 def test_depthwise(stride: int, kernel: int, size: tuple[int, int]) -> None:
+    depthwise(targets.get("host"), stride, kernel, size)
+
+
+@pytest.mark.parametrize(("stride", "kernel", "size"), DEPTHWISE)
+def test_depthwise_where_offsets_are_short(stride: int, kernel: int, size: tuple[int, int], by_element: Target) -> None:
+    depthwise(by_element, stride, kernel, size)
+
+
+def depthwise(target: Target, stride: int, kernel: int, size: tuple[int, int]) -> None:
     x, w = RNG.standard_normal((2, 16, *size), np.float32), RNG.standard_normal((16, 1, kernel, kernel), np.float32)
     padding = (kernel // 2,) * 4
     arrays = [blocked(x, 8), np.ascontiguousarray(np.moveaxis(w.reshape(2, 8, kernel, kernel), 1, -1))]
     data, weight = (var(label, "float32", *array.shape) for label, array in zip("xw", arrays, strict=True))
     call = ops.conv(data, weight, strides=(stride, stride), padding=padding, groups=16, channel_block=8, out_channels=16)
-    (result,) = compiled(call, data, weight)(*arrays)
+    function = function_of(call, data, weight)
+    (result,) = Runner(function, lower_function(function, target))(*arrays)
     agrees(plain(result), expected(x, w, (stride, stride), padding, (1, 1), 16))
 
 

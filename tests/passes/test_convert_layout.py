@@ -67,11 +67,12 @@ def test_channels_filled_up_to_a_power_of_two(channels: int) -> None:
     assert transform.attrs.block == 1 << (channels - 1).bit_length()  # type: ignore[attr-defined]
 
 
+@pytest.mark.parametrize("target", ["x86-64-v3", "aarch64"])
 @pytest.mark.parametrize("channels", [1, 3, 7])
-def test_planes_that_are_read_where_they_stand(channels: int) -> None:
+def test_planes_that_are_read_where_they_stand(channels: int, target: str) -> None:
     text = f"(%x: float32[2, {channels}, 5, 4]) {{\n %a = conv(%x, $w)\n %b = conv(%a, $v)\n return %b\n}}"
     before = module(text, {"w": weight(6, channels, 2, 2), "v": weight(8, 6, 1, 1)})
-    options = Options(channel_block=8, target=targets.get("x86-64-v3"))
+    options = Options(channel_block=8, target=targets.get(target))
     assert converted(before, options=options) == ["reshape", "conv", "conv", "layout_transform"]
 
 
