@@ -80,10 +80,8 @@ def run(
     for group in GROUPS:
         done = journal.results().get(group.name, {})
         keys = [key for key in group.names() if re.search(only, f"{group.name}/{key}") and not _is_done(done.get(key))]
-        for key, found in run_apart(group, keys, folder, lambda: minutes * 60 - (time.monotonic() - begin)):
-            if text := _line(found):
-                console.print(f"{group.name}: {key}: {text}", highlight=False, soft_wrap=True)
-        results = {name: found for name, found in journal.results().items() if found}
+        run_apart(group, keys, folder, lambda: minutes * 60 - (time.monotonic() - begin))
+        results = {name: {key: each for key, each in found.items() if each is not None} for name, found in journal.results().items()}
         _write(result, {**told, "seconds": round(time.monotonic() - begin, 1), "results": results})
         console.print(f"{group.name}: {_summary(group.names(), journal.results().get(group.name, {}))}", highlight=False)
     if any(found and "failed" in found for each in journal.results().values() for found in each.values()):
@@ -102,15 +100,6 @@ def part(name: str, folder: Folder = FOLDER) -> None:
 
 def _is_done(result: dict[str, Any] | None) -> bool:
     return result is not None and "failed" not in result and "missing" not in result
-
-
-def _line(result: dict[str, Any]) -> str:
-    """A result as text; empty where it is only that nothing is wrong."""
-    if "failed" in result:
-        return f"[red]wrong[/]: {result['failed']}"
-    times = [f"{name.partition('_')[0]} {value['median']:.0f} us" for name, value in result.items() if isinstance(value, dict)]
-    error = [f"off by {result['error']:.1e} of {result['allowed']:g}"] if "error" in result else []
-    return ", ".join([*error, *times])
 
 
 def _summary(keys: list[str], results: dict[str, Any]) -> str:

@@ -28,7 +28,7 @@ def test_all_is_right(name: str, tmp_path: Path) -> None:
     if missing := gpu_missing():
         pytest.skip(f"{missing.what}: needs an H100 or H200 with its driver")
     (group,) = (group for group in GROUPS if group.name == name)
-    found = dict(run_apart(group, group.names(), tmp_path, lambda: 300))
+    found = run_apart(group, group.names(), tmp_path, lambda: 300)
     assert not {key: result for key, result in found.items() if "failed" in result}
     assert set(found) == set(group.names())
 
@@ -85,6 +85,6 @@ def test_weights_from_a_seed(tmp_path: Path) -> None:
 
 def test_a_group_that_hangs_is_ended(tmp_path: Path) -> None:
     group = dataclasses.replace(GROUPS[0], seconds=0.3)
-    found = dict(run_apart(group, list(SHAPES), tmp_path, lambda: 60))
+    found = run_apart(group, list(SHAPES), tmp_path, lambda: 60)
     assert [found[name]["failed"] for name in SHAPES] == ["no end after 0.3 s"] * 3
-    assert not dict(run_apart(group, list(SHAPES), tmp_path / "late", lambda: 0))  # no time is left: nothing begins, nothing is wrong
+    assert not run_apart(group, list(SHAPES), tmp_path / "late", lambda: 0)  # no time is left: nothing begins, nothing is wrong

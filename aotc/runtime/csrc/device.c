@@ -116,6 +116,11 @@ static aotc_status load_kernel(device *self, const plan *plan, uint32_t number, 
     text_add(&tried, "loading the kernel %s", symbol);
     CUresult result = CUDA_SUCCESS;
     if (!self->modules[cubin]) result = self->driver.module_load(&self->modules[cubin], aotc_cubins_data + plan->cubins[cubin].offset);
+    if (result == CUDA_ERROR_UNSUPPORTED_PTX_VERSION)
+        return fail(error, AOTC_UNSUPPORTED,
+                    "the GPU here, %s, is sm_%u, for which the model has PTX alone, and the CUDA driver here is too old for it; update the "
+                    "driver, or build it with --sm %u",
+                    self->name, (unsigned)self->sm, (unsigned)self->sm);
     if (!result) result = self->driver.module_function(&self->functions[number], self->modules[cubin], symbol);
     if (!result && kernel->shared_bytes) /* with what the code itself declares it may pass the 48 KB that need no asking */
         result = self->driver.function_set(self->functions[number], CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES, (int)kernel->shared_bytes);
