@@ -217,8 +217,8 @@ class _Blocked:
             if t not in loop:
                 stmts.append(self._tile(n, group, outer, Place(self._apart(start, width), width, inside=False, known=start)))
             elif t == loop[0]:
-                first = self._apart(loop[0] * pixels, pixels) if len(loop) == 1 else const(loop[0] * pixels)
-                stmts.append(self._loop(n, group, outer, const(len(loop)), lambda t, first=first: first + t * pixels))
+                first = self._apart(start, pixels) if len(loop) == 1 else const(start)
+                stmts.append(self._loop(n, group, outer, const(len(loop)), _steps(first, pixels)))
         return sequence(*stmts)
 
     def _apart(self, start: int, width: int) -> Expr:
@@ -320,6 +320,10 @@ class _Blocked:
         if not self.flat:
             return [*outer, position]
         return unravel(position, [axis.out for axis in self.full_axes])
+
+
+def _steps(first: Expr, step: int) -> Callable[[Expr], Expr]:
+    return lambda t: first + t * step
 
 
 DIRECT: dict[str, tuple[Direct, ...]] = {"conv": (blocked_conv,)}

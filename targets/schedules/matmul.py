@@ -260,7 +260,8 @@ class _Product:
         """The last of ``masked`` panels may be not full; ``kept`` is where unfinished sums are."""
 
         def right(o: Expr, k: Expr, v: Expr) -> Expr:
-            at = block + (opaque(known(o)) if self.by_element and known(o) else o)
+            number = known(o) if self.by_element else 0
+            at = block + (opaque(number) if number else o)
             return self._wide(tirx.BufferLoad(self.panel, [*batch, at, steps.first + k, v]))
 
         left = self._left_of(batch, start, rows, steps.first)
