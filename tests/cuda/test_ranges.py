@@ -26,7 +26,7 @@ int nvtxRangePop(void) { tell("pop", ""); return 0; }
 
 def test_ranges(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     make, (inputs,) = NETWORKS["dense"]
-    report = aotc.compile(make(), host_with_gpu(), tmp_path / "m.so", device="cuda")
+    report = aotc.compile(make(), host_with_gpu(), tmp_path / "m.so", device="auto")
     (tmp_path / "fake.c").write_text(FAKE)
     library = tmp_path / "libnvToolsExt.so.1"
     subprocess.run(["gcc", "-shared", "-fPIC", str(tmp_path / "fake.c"), "-o", str(library)], check=True)
@@ -42,6 +42,6 @@ def test_ranges(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         assert count("graph_launches") == graphs  # launches one by one, each in its own range
         monkeypatch.setenv("AOTC_NVTX", str(tmp_path / "fake.c"))
         with pytest.raises(aotc.RuntimeFailure, match=r"AOTC_NVTX asks for ranges and .*fake\.c cannot be loaded or has none"):
-            aotc.load(report.output).session()
+            aotc.load(report.output).session()  # and not the CPU in the GPU's place
     assert lines[0::2] == [f"push {step.name}" for step in session.steps()] * 3
     assert set(lines[1::2]) == {"pop "} and "push softmax2" in lines

@@ -58,7 +58,7 @@ aotc_status nvtx_open(nvtx_ranges *self, aotc_error *error) {
     const char *name = strcmp(wanted, "1") == 0 ? "libnvToolsExt.so.1" : wanted;
     void *library = dlopen(name, RTLD_NOW | RTLD_LOCAL);
     if (library && !find(library, "nvtxRangePushA", &self->push) && !find(library, "nvtxRangePop", &self->pop)) return AOTC_OK;
-    return fail(error, AOTC_UNSUPPORTED,
+    return fail(error, AOTC_SYSTEM,
                 "AOTC_NVTX asks for ranges and %s cannot be loaded or has none; name the path of NVIDIA's libnvToolsExt.so.1, or unset it",
                 name);
 }

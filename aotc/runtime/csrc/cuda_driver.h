@@ -101,7 +101,8 @@ typedef struct nvtx_ranges {
     int (*pop)(void);
 } nvtx_ranges;
 
-/* Open the library of ranges that AOTC_NVTX asks for: 1 for libnvToolsExt.so.1, or its path. AOTC_UNSUPPORTED where it cannot be. */
+/* Open the library of ranges that AOTC_NVTX asks for: 1 for libnvToolsExt.so.1, or its path. AOTC_SYSTEM where it cannot be:
+ * an error even where the CPU could stand in. */
 OPTIONAL_PART aotc_status nvtx_open(nvtx_ranges *self, aotc_error *error);
 
 /* Open the driver. AOTC_UNSUPPORTED, saying what to do, where there is none or one without some function. */
