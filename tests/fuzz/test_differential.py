@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
@@ -19,11 +20,15 @@ from tests.fuzz.session import Tally
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("seed", range(4))
-def test_random_graphs_compute_what_onnx_runtime_does(seed: int) -> None:
-    tally = in_a_process(seed)
-    assert not tally.problems(), "\n".join(tally.problems())
-    assert tally.graphs >= 50
+def test_random_graphs_compute_what_onnx_runtime_does() -> None:
+    """Shares are asked of all 200: hypothesis draws a seed's graphs anew whenever constants in our sources change, and those of
+    one seed are too few to say how often outputs vary."""
+    total = Tally()
+    with ThreadPoolExecutor(2) as pool:
+        for tally in pool.map(in_a_process, range(4)):
+            total.add(tally)
+    assert not total.problems(), "\n".join(total.problems())
+    assert total.graphs >= 200
 
 
 def _graph(seed: int) -> Graph:
