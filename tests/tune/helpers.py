@@ -29,6 +29,16 @@ def two_layers(size: int = 14) -> Module:
     return Module({"main": Function((x,), z)}, {"main": ("z",)})
 
 
+def many_layers(count: int = 24) -> Module:
+    """Pointwise convolutions one after the other, no two of one shape: a session that lasts."""
+    rng = np.random.default_rng(4)
+    x = y = Var("x", TensorType((1, 16, 14, 14), "float32"))
+    for number in range(count):
+        weights = rng.standard_normal((32 + 16 * number, y.type.shape[1], 1, 1), dtype=np.float32)
+        y = ops.relu(ops.conv(y, Parameter(f"w{number}", weights), origin=f"/{number}"))
+    return Module({"main": Function((x,), y)}, {"main": ("y",)})
+
+
 def written_in_c(*bodies: str) -> tuple[Layer, list[CompiledFunction]]:
     """Kernels ``y = f(x)`` over 1024 floats, of C statements over ``x``, ``y`` and the index ``i``."""
     x = Var("x", TensorType((1024,), "float32"))

@@ -102,7 +102,7 @@ def test_what_cannot_be(model: str, tmp_path: Path, arguments: list[str], told: 
 
 def test_ended_by_the_user(tmp_path: Path) -> None:
     """Ctrl-C reaches all processes of the session: it ends at once, tells what it kept, and no process shows a traceback."""
-    words = ["tune", "tests.tune.helpers:two_layers", "-o", str(tmp_path / "t.jsonl"), "--trials", "8", "--seconds", "2"]
+    words = ["tune", "tests.tune.helpers:many_layers", "-o", str(tmp_path / "t.jsonl"), "--trials", "8", "--seconds", "2"]
     command = [sys.executable, "-m", "aotc", *words]
     with subprocess.Popen(command, cwd=ROOT, stderr=subprocess.PIPE, text=True, start_new_session=True) as session:
         assert session.stderr is not None
@@ -112,4 +112,4 @@ def test_ended_by_the_user(tmp_path: Path) -> None:
         rest = session.stderr.read()
     assert first and session.returncode == 130, rest
     assert "the same command goes on from there" in rest and "Traceback" not in rest
-    assert len(read_tuning(tmp_path / "t.jsonl")) == 1
+    assert 1 <= len(read_tuning(tmp_path / "t.jsonl")) < 24
