@@ -25,6 +25,9 @@ Expr = Any
 OPERATIONS = (BinaryOpExpr, tirx.Select, tvm.ir.Call)
 FEW_OPERATIONS = 16
 """Up to so many operations behind a sum are written out for each sum of a tile; a sigmoid has some ninety."""
+LOOPED_LANES = 16
+"""So many lanes a loop behind the sums takes a turn at least: with fewer, LLVM keeps the sums in memory from their start (BERT's
+layers took 1.3 times the instructions on Arm)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,10 +72,10 @@ class Fused:
         finish: Callable[[tirx.Buffer, Expr, Expr], tirx.Stmt],
     ) -> tirx.Stmt:
         """``finish(sums, i, j)``, which stores, for all ``sums[i, j, lanes]``: ``each(body)`` writes ``body(i, j)`` out for all of them.
-        Where what follows a sum is long, the sums leave their registers and a loop finishes them: code for each would be much of a
+        Where what follows a sum is long and vectors are too, the sums leave their registers and a loop finishes them: code for each would be much of a
         file, and more than fits the CPUs' caches of decoded instructions."""
         first, second, lanes = (int(known(extent) or 1) for extent in sums.shape)
-        if first * second == 1 or self.operations <= FEW_OPERATIONS:
+        if first * second == 1 or lanes < LOOPED_LANES or self.operations <= FEW_OPERATIONS:
             return each(lambda i, j: finish(sums, i, j))
         kept = tirx.decl_buffer((first, second, lanes), str(sums.dtype), "kept")
 
